@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The plan of a stream: 1024 slots -> (primary, secondary) worker. A new plan interleaves homes (W consecutive slots, W
+ * homes); a change moves only the slots that it must; secondaries spread a dead worker's load evenly. Plain data.
+ */
+#ifndef SCHEDULER_PLAN_H
+#define SCHEDULER_PLAN_H
+
+#include "base/error.h"
+
+#define SCHEDULER_PLAN_SLOTS 1024
+#define SCHEDULER_PLAN_WORKERS 1024 /* of one plan, at most */
+#define SCHEDULER_PLAN_NOBODY UINT64_C(0)
+
+struct scheduler_plan {
+    uint32_t version; /* rises with every change; 0: no plan yet */
+    uint64_t primary[SCHEDULER_PLAN_SLOTS], secondary[SCHEDULER_PLAN_SLOTS]; /* worker ids; 0 = nobody */
+};
+
+/* Eligible workers with their weights (> 0; capacity, any unit). */
+struct scheduler_plan_worker {
+    uint64_t id;
+    double weight;
+};
+
+/* Makes `next` from `previous` (version 0: from nothing) for exactly these workers; count 0 gives a plan of nobodies.
+ * A slot keeps its home while that worker is eligible and not over its share (rounded up, plus one); a dead home's slots go
+ * to their secondaries. version = previous + 1 if anything differs, else previous. Deterministic. */
+void scheduler_plan_next(const struct scheduler_plan *previous, const struct scheduler_plan_worker *workers, int count,
+                         struct scheduler_plan *next);
+
+/* The slot of a block: (block + h) mod 1024, h from (stream hash, epoch) when the stream uses the epoch, else 0. */
+uint32_t scheduler_plan_slot(const uint8_t stream[32], bool uses_epoch, uint32_t epoch, uint64_t block);
+
+/* The order in which a client tries workers for a slot: primary, secondary, then rendezvous over the rest, the same for
+ * all clients. Fills at most `most` distinct ids of `workers`, returns how many. */
+int scheduler_plan_candidates(const struct scheduler_plan *plan, uint32_t slot, const uint64_t *workers, int count,
+                              uint64_t *out, int most);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The frame header of the data port, 64 bytes, little endian:
+ *   magic4 version1 type1 flags2 | request8 | handle4 plan4 | epoch4 from2 to2 | block8 | length8 | status2 queue2
+ *   slack_or_eta_ms4 | xxh3(the 56 bytes before)8
+ * Times are relative milliseconds: no clock crosses the wire.
+ */
+#ifndef PROTO_WIRE_HEADER_H
+#define PROTO_WIRE_HEADER_H
+
+#include "base/error.h"
+
+#define WIRE_HEADER_BYTES 64
+#define WIRE_MAGIC UINT32_C(0x4352524D) /* "MRRC" */
+#define WIRE_VERSION_MIN 1
+#define WIRE_VERSION_MAX 1
+#define WIRE_SMALL_MAX_BYTES 65536    /* payload of every frame but DATA and PAGE */
+#define WIRE_PAGE_MAX_BYTES (1 << 20) /* payload of PAGE */
+#define WIRE_DATA_MAX_BYTES (UINT64_C(1) << 31)
+
+enum wire_type {
+    WIRE_HELLO = 1,   /* both ways, first; see messages.h for payloads */
+    WIRE_OPEN = 2,    /* client: a handle for (stream, fields, job, rank); worker: the same back, with its caps */
+    WIRE_GET = 3,     /* client: rows [from, to) of a block */
+    WIRE_WAIT = 4,    /* worker: status WIRE_WAIT_*, queue = requests before it, eta */
+    WIRE_DATA = 5,    /* worker: the part; layout in rows.h */
+    WIRE_MOVED = 6,   /* worker: not the home; payload: the home's id; plan: the version that says so */
+    WIRE_RETRY = 7,   /* worker: status = base_code (retryable), after_ms in eta; payload: text */
+    WIRE_FAIL = 8,    /* either: status = base_code; payload: text; request 0: the connection ends after it */
+    WIRE_MARK = 9,    /* client: low-water of a handle, also sent unasked each second */
+    WIRE_CANCEL = 10, /* client: forget a request; no answer or the one already on its way */
+    WIRE_PING = 11,   /* either: I am alive; never answered */
+    WIRE_PAGE = 12,   /* client: page `block` of a manifest, payload: version 32 bytes; worker: the page's bytes */
+};
+
+enum {
+    WIRE_FLAG_CRITICAL = 1 << 15, /* with a flag or type that is not known: FAIL */
+    WIRE_FLAG_INSIST = 1 << 0,    /* GET: make it, whatever the plan says */
+    WIRE_FLAG_DEATH = 1 << 1,     /* GET with INSIST: because the home died for this client (for remade metrics) */
+    WIRE_FLAG_REPLY = 1 << 2,     /* HELLO, OPEN, PAGE: the worker's answer */
+};
+#define WIRE_FLAGS_KNOWN (WIRE_FLAG_CRITICAL | WIRE_FLAG_INSIST | WIRE_FLAG_DEATH | WIRE_FLAG_REPLY)
+
+enum { WIRE_WAIT_QUEUED = 1, WIRE_WAIT_MAKING = 2 };
+
+struct wire_header {
+    uint8_t version, type;
+    uint16_t flags;
+    uint64_t request; /* chosen by the client, never 0 for GET, OPEN, PAGE; answers carry it */
+    uint32_t handle;  /* chosen by the client at OPEN */
+    uint32_t plan;    /* plan version the sender has */
+    uint32_t epoch;   /* stream epoch (0 where the stream does not use it) */
+    uint16_t from, to;
+    uint64_t block, length; /* length: payload bytes that follow */
+    uint16_t status, queue;
+    uint32_t time_ms; /* slack (GET), eta (WAIT), after (RETRY) */
+};
+
+void wire_header_write(const struct wire_header *header, uint8_t bytes[WIRE_HEADER_BYTES]);
+/* Checks magic, checksum, version, type, unknown critical flags and the length against the type's limit. CORRUPT: drop the
+ * connection. UNSUPPORTED: version or critical flag (the header is filled, so that a FAIL can name the request). */
+enum base_code wire_header_read(const uint8_t bytes[WIRE_HEADER_BYTES], struct wire_header *header,
+                                struct base_error *error);
+const char *wire_type_name(uint8_t type);
+
+#endif

@@ -29,9 +29,9 @@ uint64_t base_philox_sample_key(uint64_t seed, uint64_t item, uint32_t epoch, ui
 {
     struct base_philox first =
         base_philox_block(seed, (uint32_t[4]){(uint32_t)item, (uint32_t)(item >> 32), epoch, 1});
-    struct base_philox sample =
-        base_philox_block(join(first.word[0], first.word[1]),
-                          (uint32_t[4]){(uint32_t)occurrence, (uint32_t)(occurrence >> 32), first.word[2], first.word[3]});
+    struct base_philox sample = base_philox_block(
+        join(first.word[0], first.word[1]),
+        (uint32_t[4]){(uint32_t)occurrence, (uint32_t)(occurrence >> 32), first.word[2], first.word[3]});
     return join(sample.word[0], sample.word[1]);
 }
 

@@ -8,7 +8,9 @@
  *   section  := ('sample' | 'finish' | 'batch') ':' op*
  *   op       := Name ['@' version] ['(' [key=value (',' key=value)*] ')']
  * Canonical: sections in the order sample, finish, batch, each present; every op with its version and all its arguments
- * in table order; numbers in the shortest form that reads back the same (%.17g rule, see .c).
+ * in table order; numbers in the shortest form that reads back the same (scheduler/number.h), whatever the locale.
+ * sample := Decode [Resize] (RandomResizedCrop | CenterCrop) [RandomHorizontalFlip] [Encoded], without Resize before
+ * RandomResizedCrop; finish := [ToDtype] [Normalize] [Layout]; batch has no ops yet. `size` and `max_bytes` must be said.
  *   sample: Decode@1(exif=ignore,max_pixels=134217728) RandomResizedCrop@1(...) ... | finish: ... | batch:
  *
  * Options (KEY=VALUE beside a preset or text) set an argument of every op that has it: resize_order=pillow13, size=192,

@@ -45,11 +45,14 @@ struct base_options {
     int least_positional, most_positional;
 };
 
-/* What parse found besides options. Texts point into argv, the environment or the table. */
+/* What parse found besides options. Texts of options point into argv, the environment or the table; those of a LIST
+ * from the environment point into `environment` here, so keep it, in its place, as long as the options. */
 struct base_options_rest {
     const char *positional[BASE_OPTIONS_LIST_MAX];
     int count;
     bool help; /* --help was given: print base_options_help and exit 0 */
+    char environment[4096];
+    size_t environment_used;
 };
 
 /* Fills the caller's struct. argv[0] is skipped. An unknown flag, a missing or malformed value and a wrong number of

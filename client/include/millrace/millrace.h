@@ -17,15 +17,16 @@
  *     mr_job_close(&job);
  *     mr_client_close(&client);
  *
- * Every wait has a deadline (timeout_ms). Every function returns an mr_code and fills an optional, caller-owned
- * mr_error; outputs are set on success only. Structs that may grow begin with `size`: set it to sizeof. Zero means
- * default everywhere else.
+ * Every wait has a deadline (timeout_ms). Every function returns an mr_code and fills an optional,
+ * caller-owned mr_error; outputs are set on success only. Structs that may grow begin with `size`: set it to
+ * sizeof. Zero means default everywhere else.
  *
- * Threads: a client may be used from any thread. A job is used by one thread at a time (close and stats: any thread).
- * The library runs a thread of its own for each client. It never forks; in a forked child its handles answer MR_CLOSED.
+ * Threads: a client may be used from any thread. A job is used by one thread at a time (close and stats: any
+ * thread). The library runs a thread of its own for each client. It never forks; in a forked child its
+ * handles answer MR_CLOSED.
  *
- * A batch is a pure function of (stream, epoch, positions): whatever dies, is added or restarted, the same bits come,
- * every position exactly once an epoch.
+ * A batch is a pure function of (stream, epoch, positions): whatever dies, is added or restarted, the same
+ * bits come, every position exactly once an epoch.
  */
 #ifndef MILLRACE_MILLRACE_H
 #define MILLRACE_MILLRACE_H
@@ -87,12 +88,14 @@ struct mr_client_options {
 /* Does not wait for the server: the first call that needs it does. */
 MR_API enum mr_code mr_client_open(struct mr_client **client, const struct mr_client_options *options,
                                    struct mr_error *error);
-/* Jobs must be closed first (MR_BUSY otherwise, nothing happens). Less than a second in every state. Clears *client. */
+/* Jobs must be closed first (MR_BUSY otherwise, nothing happens). Less than a second in every state. Clears
+ * *client. */
 MR_API enum mr_code mr_client_close(struct mr_client **client);
 
 /* ---- cursor ---- */
 
-/* Where a job is: the first position of the next step, the same on all ranks. Plain data: keep it with the model. */
+/* Where a job is: the first position of the next step, the same on all ranks. Plain data: keep it with the
+ * model. */
 struct mr_cursor {
     uint32_t epoch;       /* of the stream */
     uint32_t first_epoch; /* the stream epoch that was this job's epoch 0 */
@@ -116,7 +119,8 @@ enum mr_sampler { MR_SAMPLER_PIPELINE, MR_SAMPLER_SHUFFLE, MR_SAMPLER_SEQUENTIAL
 
 struct mr_job_options {
     size_t size;
-    const char *job;            /* identity of the training run, one for all its ranks; NULL: made up (world must be 1) */
+    const char
+        *job; /* identity of the training run, one for all its ranks; NULL: made up (world must be 1) */
     const char *dataset;        /* name of a registered dataset */
     const char *pipeline;       /* preset or text; NULL: imagenet_train */
     const char *const *options; /* "KEY=VALUE" for the pipeline; NULL-terminated; NULL: none */
@@ -131,23 +135,26 @@ struct mr_job_options {
     uint32_t epochs;                /* MR_END after so many of the job's epochs; 0: never */
     uint32_t look_ahead;            /* steps kept ahead of the one handed over; 0: 2 */
     const struct mr_cursor *resume; /* NULL: a new run */
-    const uint32_t *start_epoch;    /* stream epoch to begin with, instead of join and resume (inspection); NULL: no */
-    uint64_t start_position;        /* with start_epoch */
-    int accept_new_bits;            /* resume although the fingerprint changed */
-    int apply_finish;               /* run the pipeline's finish section; 0: what the wire carries (u8, NHWC) */
-    uint32_t stall_ms;              /* a request without any progress for so long is asked elsewhere; 0: 1000 */
-    uint32_t unavailable_ms;        /* an item unavailable everywhere for so long is an error; 0: 10000 */
-    /* Memory of batch slots (pinned, for instance), 64-byte aligned; NULL: the library's. Called inside mr_job_open and
-     * mr_job_close only. */
+    const uint32_t
+        *start_epoch; /* stream epoch to begin with, instead of join and resume (inspection); NULL: no */
+    uint64_t start_position; /* with start_epoch */
+    int accept_new_bits;     /* resume although the fingerprint changed */
+    int apply_finish;        /* run the pipeline's finish section; 0: what the wire carries (u8, NHWC) */
+    uint32_t stall_ms;       /* a request without any progress for so long is asked elsewhere; 0: 1000 */
+    uint32_t unavailable_ms; /* an item unavailable everywhere for so long is an error; 0: 10000 */
+    /* Memory of batch slots (pinned, for instance), 64-byte aligned; NULL: the library's. Called inside
+     * mr_job_open and mr_job_close only. */
     void *(*slot_allocate)(void *context, size_t bytes);
     void (*slot_free)(void *context, void *memory, size_t bytes);
     void *slot_context;
 };
 
 /* Returns when the job may start (a join `next` waits for the epoch), or at the deadline. */
-MR_API enum mr_code mr_job_open(struct mr_job **job, struct mr_client *client, const struct mr_job_options *options,
-                                int64_t timeout_ms, struct mr_error *error);
-/* Batches of this job must not be used any more. Less than a second in every state. Clears *job; NULL is fine. */
+MR_API enum mr_code mr_job_open(struct mr_job **job, struct mr_client *client,
+                                const struct mr_job_options *options, int64_t timeout_ms,
+                                struct mr_error *error);
+/* Batches of this job must not be used any more. Less than a second in every state. Clears *job; NULL is
+ * fine. */
 MR_API void mr_job_close(struct mr_job **job);
 
 /* ---- batch ---- */
@@ -160,7 +167,7 @@ MR_API const char *mr_dtype_name(enum mr_dtype dtype); /* numpy's: "uint8" */
 struct mr_field {
     const char *name;
     enum mr_dtype dtype;
-    int rank;              /* number of dims, the first is rows; ragged: 1, dims[0] = all values */
+    int rank; /* number of dims, the first is rows; ragged: 1, dims[0] = all values */
     int64_t dims[MR_DIMS];
     const void *data;
     size_t bytes;
@@ -188,9 +195,9 @@ struct mr_batch {
 };
 
 /* The next batch. It stays valid until released; at most look_ahead may be held at once (MR_BUSY otherwise).
- * MR_END after the last epoch. MR_TIMEOUT: call again. MR_UNAVAILABLE names the item and the cause: the job may be
- * asked again. MR_BAD_SAMPLE (policy error) names dataset, item and cause: the batch is not handed over and the job
- * can only be closed. */
+ * MR_END after the last epoch. MR_TIMEOUT: call again. MR_UNAVAILABLE names the item and the cause: the job
+ * may be asked again. MR_BAD_SAMPLE (policy error) names dataset, item and cause: the batch is not handed
+ * over and the job can only be closed. */
 MR_API enum mr_code mr_job_next(struct mr_job *job, struct mr_batch **batch, int64_t timeout_ms,
                                 struct mr_error *error);
 MR_API void mr_batch_release(struct mr_batch *batch);
@@ -221,7 +228,8 @@ struct mr_job_stats {
 };
 MR_API enum mr_code mr_job_stats(struct mr_job *job, struct mr_job_stats *stats);
 
-/* Name (path in the dataset), size and label of an item, from the manifest's pages, pulled and verified on demand. */
+/* Name (path in the dataset), size and label of an item, from the manifest's pages, pulled and verified on
+ * demand. */
 #define MR_ITEM_NAME_BYTES 4096
 struct mr_item {
     int32_t label;

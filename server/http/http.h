@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The server's HTTP port, read only, on libevent's evhttp: GET and HEAD of a table of paths. Loop thread
+ * only. Requests are limited in header and body size and in time.
+ */
+#ifndef SERVER_HTTP_HTTP_H
+#define SERVER_HTTP_HTTP_H
+
+#include "base/buffer.h"
+#include "base/error.h"
+
+#include <event2/event.h>
+
+struct http;
+
+struct http_route {
+    const char *path; /* "/metrics" */
+    const char *content_type;
+    /* Fills the body; returns the status (200, 503, ...). */
+    int (*answer)(void *context, struct base_buffer *body);
+};
+
+enum base_code http_start(struct http **http, struct event_base *loop, const char *address,
+                          const struct http_route *routes, int count, void *context,
+                          struct base_error *error);
+void http_stop(struct http **http);
+const char *http_address(const struct http *http); /* with the real port */
+
+#endif

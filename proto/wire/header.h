@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The frame header of the data port, 64 bytes, little endian:
- *   magic4 version1 type1 flags2 | request8 | handle4 plan4 | epoch4 from2 to2 | block8 | length8 | status2 queue2
- *   slack_or_eta_ms4 | xxh3(the 56 bytes before)8
+ *   magic4 version1 type1 flags2 | request8 | handle4 plan4 | epoch4 from2 to2 | block8 | length8
+ *   | status2 queue2 slack_or_eta_ms4 | xxh3(the 56 bytes before)8
  * Times are relative milliseconds: no clock crosses the wire.
  */
 #ifndef PROTO_WIRE_HEADER_H
@@ -20,7 +20,7 @@
 
 enum wire_type {
     WIRE_HELLO = 1,   /* both ways, first; see messages.h for payloads */
-    WIRE_OPEN = 2,    /* client: a handle for (stream, fields, job, rank); worker: the same back, with its caps */
+    WIRE_OPEN = 2,    /* client: a handle for (stream, fields, job, rank); worker: back, with its caps */
     WIRE_GET = 3,     /* client: rows [from, to) of a block */
     WIRE_WAIT = 4,    /* worker: status WIRE_WAIT_*, queue = requests before it, eta */
     WIRE_DATA = 5,    /* worker: the part; layout in rows.h */
@@ -30,13 +30,13 @@ enum wire_type {
     WIRE_MARK = 9,    /* client: low-water of a handle, also sent unasked each second */
     WIRE_CANCEL = 10, /* client: forget a request; no answer or the one already on its way */
     WIRE_PING = 11,   /* either: I am alive; never answered */
-    WIRE_PAGE = 12,   /* client: page `block` of a manifest, payload: version 32 bytes; worker: the page's bytes */
+    WIRE_PAGE = 12,   /* client: page `block` of a manifest, payload: version 32 bytes; worker: its bytes */
 };
 
 enum {
-    WIRE_FLAG_CRITICAL = 1 << 15, /* with a flag or type that is not known: FAIL */
+    WIRE_FLAG_CRITICAL = 1 << 15, /* with an unknown flag or type: FAIL; without it both are ignored */
     WIRE_FLAG_INSIST = 1 << 0,    /* GET: make it, whatever the plan says */
-    WIRE_FLAG_DEATH = 1 << 1,     /* GET with INSIST: because the home died for this client (for remade metrics) */
+    WIRE_FLAG_DEATH = 1 << 1,     /* GET with INSIST: the home died for this client (for remade metrics) */
     WIRE_FLAG_REPLY = 1 << 2,     /* HELLO, OPEN, PAGE: the worker's answer */
 };
 #define WIRE_FLAGS_KNOWN (WIRE_FLAG_CRITICAL | WIRE_FLAG_INSIST | WIRE_FLAG_DEATH | WIRE_FLAG_REPLY)
@@ -44,7 +44,8 @@ enum {
 enum { WIRE_WAIT_QUEUED = 1, WIRE_WAIT_MAKING = 2 };
 
 struct wire_header {
-    uint8_t version, type;
+    uint8_t version; /* written as WIRE_VERSION_MIN when 0: what HELLO always carries */
+    uint8_t type;
     uint16_t flags;
     uint64_t request; /* chosen by the client, never 0 for GET, OPEN, PAGE; answers carry it */
     uint32_t handle;  /* chosen by the client at OPEN */
@@ -57,10 +58,16 @@ struct wire_header {
 };
 
 void wire_header_write(const struct wire_header *header, uint8_t bytes[WIRE_HEADER_BYTES]);
-/* Checks magic, checksum, version, type, unknown critical flags and the length against the type's limit. CORRUPT: drop the
- * connection. UNSUPPORTED: version or critical flag (the header is filled, so that a FAIL can name the request). */
+/* Checks magic, checksum, version, unknown critical flags and types, the length against the type's limit, and
+ * that GET, OPEN, PAGE and CANCEL name a request and GET and DATA some rows. CORRUPT, TOO_LARGE: drop the
+ * connection. UNSUPPORTED: version, or a critical frame that is not understood. The header is filled when
+ * its checksum is right (else zeros), so that a FAIL can name the request. A type that is not known and not critical is BASE_OK: skip
+ * its payload (wire_type_known). */
 enum base_code wire_header_read(const uint8_t bytes[WIRE_HEADER_BYTES], struct wire_header *header,
                                 struct base_error *error);
-const char *wire_type_name(uint8_t type);
+bool wire_type_known(uint8_t type);
+const char *wire_type_name(uint8_t type); /* "GET"; "unknown" for other numbers */
+/* True when the payload goes straight into place: DATA and the answer to PAGE. */
+bool wire_header_is_bulk(const struct wire_header *header);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Payloads of the small frames. write appends to a buffer; read checks outside bytes: all of them used, nothing over. */
+/* Payloads of the small frames. write appends to a buffer; read checks outside bytes: all of them used,
+ * nothing over. */
 #ifndef PROTO_WIRE_MESSAGES_H
 #define PROTO_WIRE_MESSAGES_H
 
@@ -19,7 +20,8 @@ struct wire_hello {
     char name[WIRE_NAME_CHARS]; /* program and host, for logs */
 };
 void wire_hello_write(const struct wire_hello *hello, struct base_buffer *out);
-enum base_code wire_hello_read(const uint8_t *bytes, size_t size, struct wire_hello *hello, struct base_error *error);
+enum base_code wire_hello_read(const uint8_t *bytes, size_t size, struct wire_hello *hello,
+                               struct base_error *error);
 /* The highest version both speak; 0: none (UNSUPPORTED, naming both ranges). */
 uint16_t wire_hello_agree(const struct wire_hello *mine, const struct wire_hello *theirs);
 
@@ -32,9 +34,11 @@ struct wire_open {
     char fields[WIRE_FIELDS_MAX][24];
 };
 void wire_open_write(const struct wire_open *open, struct base_buffer *out);
-enum base_code wire_open_read(const uint8_t *bytes, size_t size, struct wire_open *open, struct base_error *error);
+enum base_code wire_open_read(const uint8_t *bytes, size_t size, struct wire_open *open,
+                              struct base_error *error);
 
-/* What the worker answers: block_rows and the specs of all made fields, so that both sides agree on the layout. */
+/* What the worker answers: block_rows and the specs of all made fields, so that both sides agree on the
+ * layout. */
 struct wire_opened {
     uint32_t requests_max; /* in flight on this handle */
     uint32_t block_rows;
@@ -43,7 +47,8 @@ struct wire_opened {
     uint8_t wanted; /* bit i: field i is sent */
 };
 void wire_opened_write(const struct wire_opened *opened, struct base_buffer *out);
-enum base_code wire_opened_read(const uint8_t *bytes, size_t size, struct wire_opened *opened, struct base_error *error);
+enum base_code wire_opened_read(const uint8_t *bytes, size_t size, struct wire_opened *opened,
+                                struct base_error *error);
 
 /* GET and MARK: the rank's first position not yet received. */
 struct wire_mark {
@@ -51,7 +56,8 @@ struct wire_mark {
     uint64_t position;
 };
 void wire_mark_write(const struct wire_mark *mark, struct base_buffer *out);
-enum base_code wire_mark_read(const uint8_t *bytes, size_t size, struct wire_mark *mark, struct base_error *error);
+enum base_code wire_mark_read(const uint8_t *bytes, size_t size, struct wire_mark *mark,
+                              struct base_error *error);
 
 /* MOVED: the home's id. */
 void wire_moved_write(uint64_t worker, struct base_buffer *out);

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/datasets.h"
+
+#include "base/buffer.h"
+#include "base/log.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct server_datasets {
+    struct store *store;
+    struct server_dataset *first;
+    uint64_t revision, last_order;
+};
+
+const char *server_dataset_state_name(enum server_dataset_state state)
+{
+    static const char *const names[] = {"indexing", "ready", "failed"};
+    return names[state];
+}
+
+/* ---- lines ---- */
+
+static void lines_fini(struct server_lines *lines)
+{
+    for (size_t i = 0; i < lines->count; i++)
+        free(lines->line[i]);
+    free(lines->line);
+    *lines = (struct server_lines){0};
+}
+
+static bool lines_set(struct server_lines *lines, char *const *from, size_t count)
+{
+    struct server_lines made = {calloc(count ? count : 1, sizeof(char *)), 0};
+    for (; made.line && made.count < count; made.count++) {
+        if (!(made.line[made.count] = strdup(from[made.count])))
+            break;
+    }
+    if (!made.line || made.count < count) {
+        lines_fini(&made);
+        return false;
+    }
+    lines_fini(lines);
+    *lines = made;
+    return true;
+}
+
+/* Names may hold newlines: they are kept apart by a byte that no path has at its ends and no name can hold.
+ */
+static char *lines_join(const struct server_lines *lines)
+{
+    struct base_buffer out;
+    base_buffer_init(&out);
+    for (size_t i = 0; i < lines->count; i++) {
+        if (i)
+            base_buffer_put_u8(&out, '/');
+        for (const char *at = lines->line[i]; *at; at++)
+            base_buffer_printf(&out, *at == '/' ? "//" : "%c", *at);
+    }
+    base_buffer_put_u8(&out, 0);
+    if (out.failed) {
+        base_buffer_fini(&out);
+        return NULL;
+    }
+    return (char *)out.bytes;
+}
+
+static bool lines_split(struct server_lines *lines, const char *joined)
+{
+    size_t most = 1, length = strlen(joined);
+    for (size_t i = 0; i < length; i++)
+        most += joined[i] == '/';
+    char **line = calloc(most, sizeof *line);
+    char *text = malloc(length + 1);
+    size_t count = 0, used = 0;
+    bool ok = line && text;
+    for (size_t i = 0; ok && length && i <= length; i++) {
+        if (joined[i] == '/' && joined[i + 1] == '/') {
+            text[used++] = joined[i++];
+        } else if (joined[i] && joined[i] != '/') {
+            text[used++] = joined[i];
+        } else {
+            text[used] = 0;
+            used = 0;
+            ok = (line[count] = strdup(text)) != NULL;
+            count += ok;
+        }
+    }
+    free(text);
+    struct server_lines made = {line, count};
+    if (!ok) {
+        lines_fini(&made);
+        return false;
+    }
+    lines_fini(lines);
+    *lines = made;
+    return true;
+}
+
+/* ---- records ---- */
+
+static void record_destroy(struct server_dataset *dataset)
+{
+    if (!dataset)
+        return;
+    free(dataset->path);
+    lines_fini(&dataset->classes);
+    lines_fini(&dataset->skipped_names);
+    lines_fini(&dataset->changed_names);
+    free(dataset);
+}
+
+static struct server_dataset *record_create(const char *name, const char *path)
+{
+    struct server_dataset *dataset = calloc(1, sizeof *dataset);
+    if (!dataset || !(dataset->path = strdup(path))) {
+        record_destroy(dataset);
+        return NULL;
+    }
+    snprintf(dataset->name, sizeof dataset->name, "%s", name);
+    return dataset;
+}
+
+static void insert(struct server_datasets *datasets, struct server_dataset *dataset)
+{
+    struct server_dataset **at = &datasets->first;
+    while (*at && strcmp((*at)->name, dataset->name) < 0)
+        at = &(*at)->next;
+    dataset->next = *at;
+    *at = dataset;
+}
+
+static enum base_code save(struct server_datasets *datasets, const struct server_dataset *d,
+                           struct base_error *error)
+{
+    char *classes = lines_join(&d->classes), *skipped = lines_join(&d->skipped_names);
+    struct store_dataset record = {
+        .name = d->name,
+        .path = d->path,
+        .state = server_dataset_state_name(d->state),
+        .error = d->error,
+        .items = d->items,
+        .bytes = d->bytes,
+        .skipped = d->skipped,
+        .classes = classes,
+        .skipped_names = skipped,
+    };
+    memcpy(record.version, d->version, sizeof record.version);
+    enum base_code code = classes && skipped
+                              ? store_dataset_put(datasets->store, &record, error)
+                              : base_error_set(error, BASE_NO_MEMORY, "dataset %s: no memory", d->name);
+    free(classes);
+    free(skipped);
+    if (code)
+        base_log(BASE_LOG_ERROR, "state_not_saved", "dataset=%s error=\"%s\"", d->name,
+                 error ? error->text : "");
+    return code;
+}
+
+static void order_new(struct server_datasets *datasets, struct server_order *order)
+{
+    *order = (struct server_order){.id = ++datasets->last_order};
+    datasets->revision++;
+}
+
+struct loading {
+    struct server_datasets *datasets;
+    bool failed;
+};
+
+static void load(void *context, const struct store_dataset *from)
+{
+    struct loading *loading = context;
+    static const uint8_t none[BASE_SHA256_BYTES];
+    struct server_dataset *dataset = record_create(from->name, from->path);
+    if (!dataset || !lines_split(&dataset->classes, from->classes) ||
+        !lines_split(&dataset->skipped_names, from->skipped_names)) {
+        record_destroy(dataset);
+        loading->failed = true;
+        return;
+    }
+    memcpy(dataset->version, from->version, sizeof dataset->version);
+    dataset->has_version = memcmp(from->version, none, sizeof none) != 0;
+    dataset->items = from->items;
+    dataset->bytes = from->bytes;
+    dataset->skipped = from->skipped;
+    snprintf(dataset->error, sizeof dataset->error, "%s", from->error);
+    dataset->state = !strcmp(from->state, "ready")    ? SERVER_DATASET_READY
+                     : !strcmp(from->state, "failed") ? SERVER_DATASET_FAILED
+                                                      : SERVER_DATASET_INDEXING;
+    if (dataset->state == SERVER_DATASET_INDEXING)
+        order_new(loading->datasets, &dataset->index);
+    insert(loading->datasets, dataset);
+}
+
+enum base_code server_datasets_create(struct server_datasets **out, struct store *store,
+                                      struct base_error *error)
+{
+    struct server_datasets *datasets = calloc(1, sizeof *datasets);
+    if (!datasets)
+        return base_error_set(error, BASE_NO_MEMORY, "datasets: no memory");
+    datasets->store = store;
+    datasets->revision = 1;
+    struct loading loading = {datasets, false};
+    enum base_code code = store_datasets_each(store, load, &loading, error);
+    if (!code && loading.failed)
+        code = base_error_set(error, BASE_NO_MEMORY, "datasets: no memory");
+    if (code)
+        server_datasets_destroy(datasets);
+    else
+        *out = datasets;
+    return code;
+}
+
+void server_datasets_destroy(struct server_datasets *datasets)
+{
+    if (!datasets)
+        return;
+    while (datasets->first) {
+        struct server_dataset *next = datasets->first->next;
+        record_destroy(datasets->first);
+        datasets->first = next;
+    }
+    free(datasets);
+}
+
+uint64_t server_datasets_revision(const struct server_datasets *datasets)
+{
+    return datasets->revision;
+}
+
+struct server_dataset *server_datasets_first(const struct server_datasets *datasets)
+{
+    return datasets->first;
+}
+
+struct server_dataset *server_datasets_find(const struct server_datasets *datasets, const char *name)
+{
+    struct server_dataset *at = datasets->first;
+    while (at && strcmp(at->name, name))
+        at = at->next;
+    return at;
+}
+
+/* ---- what users ask ---- */
+
+static enum base_code check_names(const char *name, const char *path, struct base_error *error)
+{
+    size_t length = strlen(name);
+    if (!length || length >= SERVER_DATASET_NAME_CHARS)
+        return base_error_set(error, BASE_INVALID, "dataset name '%.40s': it needs 1 to %d characters", name,
+                              SERVER_DATASET_NAME_CHARS - 1);
+    for (const char *at = name; *at; at++) {
+        if (!isalnum((unsigned char)*at) && !strchr("-_.", *at))
+            return base_error_set(error, BASE_INVALID,
+                                  "dataset name '%s': only letters, digits, '-', '_' and '.' may stand in it",
+                                  name);
+    }
+    if (path[0] != '/' || strlen(path) >= 4096)
+        return base_error_set(error, BASE_INVALID, "dataset %s: path '%.200s' is not an absolute one", name,
+                              path);
+    return BASE_OK;
+}
+
+enum base_code server_datasets_add(struct server_datasets *datasets, const char *name, const char *path,
+                                   struct server_dataset **out, struct base_error *error)
+{
+    enum base_code code = check_names(name, path, error);
+    if (code)
+        return code;
+    struct server_dataset *dataset = server_datasets_find(datasets, name);
+    if (dataset && strcmp(dataset->path, path))
+        return base_error_set(error, BASE_EXISTS, "dataset %s is registered already, at %s", name,
+                              dataset->path);
+    bool fresh = !dataset;
+    if (fresh && !(dataset = record_create(name, path)))
+        return base_error_set(error, BASE_NO_MEMORY, "dataset %s: no memory", name);
+    if (!dataset->has_version)
+        dataset->state = SERVER_DATASET_INDEXING;
+    dataset->error[0] = 0;
+    code = save(datasets, dataset, error);
+    if (fresh && code)
+        record_destroy(dataset);
+    else if (fresh)
+        insert(datasets, dataset);
+    if (code)
+        return code;
+    if (!dataset->index.id)
+        order_new(datasets, &dataset->index);
+    *out = dataset;
+    return BASE_OK;
+}
+
+enum base_code server_datasets_remove(struct server_datasets *datasets, const char *name,
+                                      struct base_error *error)
+{
+    struct server_dataset **at = &datasets->first;
+    while (*at && strcmp((*at)->name, name))
+        at = &(*at)->next;
+    if (!*at)
+        return base_error_set(error, BASE_NOT_FOUND, "dataset %s is not registered", name);
+    enum base_code code = store_dataset_remove(datasets->store, name, error);
+    if (code)
+        return code;
+    struct server_dataset *gone = *at;
+    *at = gone->next;
+    record_destroy(gone);
+    datasets->revision++;
+    return BASE_OK;
+}
+
+enum base_code server_datasets_verify(struct server_datasets *datasets, struct server_dataset *dataset,
+                                      struct base_error *error)
+{
+    if (!dataset->has_version)
+        return base_error_set(error, BASE_UNAVAILABLE, "dataset %s is %s: there is nothing to verify yet",
+                              dataset->name, server_dataset_state_name(dataset->state));
+    if (!dataset->verify.id)
+        order_new(datasets, &dataset->verify);
+    return BASE_OK;
+}
+
+/* ---- orders ---- */
+
+static bool among(uint64_t id, const uint64_t *ids, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (ids[i] == id)
+            return true;
+    }
+    return false;
+}
+
+/* False: every live worker has refused. */
+static bool order_assign(struct server_datasets *datasets, struct server_order *order, const uint64_t *live,
+                         int count)
+{
+    if (!order->id || (order->worker && among(order->worker, live, count)))
+        return true;
+    if (order->worker)
+        datasets->revision++;
+    order->worker = 0;
+    for (int i = 0; i < count; i++) {
+        if (among(live[i], order->tried, order->tried_count))
+            continue;
+        order->worker = live[i];
+        datasets->revision++;
+        return true;
+    }
+    return count == 0;
+}
+
+static void index_failed(struct server_datasets *datasets, struct server_dataset *dataset)
+{
+    snprintf(dataset->error, sizeof dataset->error, "%s", dataset->index.last_error);
+    if (!dataset->has_version)
+        dataset->state = SERVER_DATASET_FAILED;
+    dataset->index = (struct server_order){0};
+    datasets->revision++;
+    char quoted[BASE_ERROR_TEXT_BYTES * 2];
+    base_log(BASE_LOG_ERROR, "dataset_index_failed", "dataset=%s error=%s", dataset->name,
+             base_log_quote(dataset->error, quoted, sizeof quoted));
+    save(datasets, dataset, NULL);
+}
+
+static void verify_ended(struct server_datasets *datasets, struct server_dataset *dataset,
+                         enum base_code code)
+{
+    dataset->verify_code = code;
+    if (code)
+        snprintf(dataset->error, sizeof dataset->error, "%s", dataset->verify.last_error);
+    dataset->verify = (struct server_order){0};
+    dataset->verify_done++;
+    datasets->revision++;
+}
+
+void server_datasets_assign(struct server_datasets *datasets, const uint64_t *live, int count)
+{
+    for (struct server_dataset *d = datasets->first; d; d = d->next) {
+        if (!order_assign(datasets, &d->index, live, count))
+            index_failed(datasets, d);
+        if (!order_assign(datasets, &d->verify, live, count))
+            verify_ended(datasets, d, BASE_UNAVAILABLE);
+    }
+}
+
+static void refuse(struct server_datasets *datasets, struct server_order *order,
+                   const Millrace__V1__IndexResult *result)
+{
+    snprintf(order->last_error, sizeof order->last_error, "%s", result->error);
+    if (order->tried_count < SERVER_DATASET_TRIED_MAX)
+        order->tried[order->tried_count++] = order->worker;
+    order->worker = 0;
+    datasets->revision++;
+}
+
+static enum base_code index_done(struct server_datasets *datasets, struct server_dataset *dataset,
+                                 const Millrace__V1__IndexResult *result, struct base_error *error)
+{
+    if (result->version.len != BASE_SHA256_BYTES || !result->items)
+        return base_error_set(error, BASE_INVALID, "index of dataset %s: no version or no items",
+                              dataset->name);
+    if (!lines_set(&dataset->classes, result->classes, result->n_classes) ||
+        !lines_set(&dataset->skipped_names, result->skipped_names, result->n_skipped_names))
+        return base_error_set(error, BASE_NO_MEMORY, "dataset %s: no memory", dataset->name);
+    memcpy(dataset->version, result->version.data, BASE_SHA256_BYTES);
+    dataset->has_version = true;
+    dataset->items = result->items;
+    dataset->bytes = result->bytes;
+    dataset->skipped = result->skipped;
+    dataset->state = SERVER_DATASET_READY;
+    dataset->error[0] = 0;
+    dataset->index = (struct server_order){0};
+    datasets->revision++;
+    char hex[BASE_SHA256_HEX_CHARS + 1];
+    base_hash_to_hex(dataset->version, BASE_SHA256_BYTES, hex);
+    base_log(BASE_LOG_INFO, "dataset_ready", "dataset=%s version=%.12s items=%llu", dataset->name, hex,
+             (unsigned long long)dataset->items);
+    return save(datasets, dataset, error);
+}
+
+static enum base_code verify_result(struct server_datasets *datasets, struct server_dataset *dataset,
+                                    const Millrace__V1__IndexResult *result, struct base_error *error)
+{
+    if (!lines_set(&dataset->changed_names, result->changed_names, result->n_changed_names))
+        return base_error_set(error, BASE_NO_MEMORY, "dataset %s: no memory", dataset->name);
+    dataset->changed = result->changed;
+    verify_ended(datasets, dataset, BASE_OK);
+    return BASE_OK;
+}
+
+enum base_code server_datasets_indexed(struct server_datasets *datasets,
+                                       const Millrace__V1__IndexResult *result, struct base_error *error)
+{
+    for (struct server_dataset *d = datasets->first; d; d = d->next) {
+        struct server_order *order = d->index.id == result->order    ? &d->index
+                                     : d->verify.id == result->order ? &d->verify
+                                                                     : NULL;
+        if (!order || !result->order || order->worker != result->worker)
+            continue;
+        if (result->code) {
+            refuse(datasets, order, result);
+            return BASE_OK;
+        }
+        return order == &d->index ? index_done(datasets, d, result, error)
+                                  : verify_result(datasets, d, result, error);
+    }
+    return BASE_OK;
+}

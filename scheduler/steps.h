@@ -17,14 +17,17 @@ struct scheduler_shape {
     enum scheduler_tail tail;
 };
 
-/* Stream epoch and first position of the next step; position == M is (epoch + 1, 0). */
+/* Stream epoch and first position of the next step; position == M is (epoch + 1, 0). The epoch after the last (2^32 - 1)
+ * wraps to 0: callers refuse it. */
 struct scheduler_cursor {
     uint32_t epoch;
     uint64_t position;
 };
 
+/* (epoch + 1, 0) when the cursor's epoch has no step left (at position M, or drop with a tail shorter than a step). With drop
+ * and M < W*B no epoch has a step: callers refuse that shape. */
 struct scheduler_cursor scheduler_cursor_normal(const struct scheduler_shape *shape, struct scheduler_cursor cursor);
-/* Steps left in the cursor's epoch: drop floor((M-p)/(W*B)), pad and exact ceil. */
+/* Steps left in the cursor's epoch: drop floor((M-p)/(W*B)), pad and exact ceil; 0 from M on and for an empty shape. */
 uint64_t scheduler_steps_left(const struct scheduler_shape *shape, struct scheduler_cursor cursor);
 /* The cursor after the step that begins at `cursor` (which must have a step left). drop: a tail shorter than a step ends
  * the epoch. */
@@ -37,6 +40,7 @@ struct scheduler_batch {
     uint64_t rank_begin;             /* offset of this rank's first row in the step */
     uint32_t rows, valid;
 };
+/* All zeros when no step is left. */
 struct scheduler_batch scheduler_steps_batch(const struct scheduler_shape *shape, struct scheduler_cursor cursor);
 /* Padding repeats rows of the same step cyclically. */
 uint64_t scheduler_steps_position(const struct scheduler_batch *batch, uint32_t row);

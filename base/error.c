@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static void fill(struct base_error *error, enum base_code code, const char *format, va_list args)
+__attribute__((format(printf, 3, 0))) static void fill(struct base_error *error, enum base_code code,
+                                                       const char *format, va_list args)
 {
     error->code = code;
     vsnprintf(error->text, sizeof error->text, format, args);

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A channel, as its invocations (invoke.c) see it. */
+#ifndef PROTO_RPC_CHANNEL_H
+#define PROTO_RPC_CHANNEL_H
+
+#include "proto/rpc/queue.h"
+#include "proto/rpc/rpc.h"
+
+struct rpc_invocation;
+
+struct rpc_channel {
+    grpc_channel *grpc;
+    struct rpc_queue queue;
+    struct base_mailbox *mailbox;
+    char *target;
+    char *token_key;
+    bool wait_for_ready;
+
+    pthread_mutex_t lock;
+    struct rpc_invocation *invocations; /* under way */
+    bool closing;
+};
+
+/* Cancels what is under way; the channel's lock is held. */
+void rpc_invocations_cancel(struct rpc_invocation *first);
+
+#endif

@@ -247,7 +247,10 @@ static grpc_byte_buffer *prepare(struct rpc_invocation *invocation, const char *
         return NULL;
     }
     grpc_byte_buffer *buffer = NULL;
-    if (request->descriptor != invocation->method->input)
+    if (invocation->timeout_ms <= 0)
+        base_error_set(&invocation->result, BASE_TIMEOUT, "%s at %s: no time was left to ask", method,
+                       invocation->channel->target);
+    else if (request->descriptor != invocation->method->input)
         base_error_set(&invocation->result, BASE_INVALID, "%s takes a %s, not a %s", method,
                        invocation->method->input->name, request->descriptor->name);
     else

@@ -269,7 +269,7 @@ enum base_code rpc_server_start(struct rpc_server **out, const struct rpc_server
     *out = NULL;
     if (!rpc_usable())
         return base_error_set(error, BASE_CLOSED, "gRPC is not started in this process");
-    struct rpc_server *server;
+    struct rpc_server *server = NULL;
     enum base_code code = make_server(&server, options, error);
     if (code)
         return code;

@@ -21,7 +21,8 @@ struct prints {
     size_t image_bytes;
 };
 
-static enum base_code prints_init(struct prints *prints, const struct pipeline *pipeline, struct base_error *error)
+static enum base_code prints_init(struct prints *prints, const struct pipeline *pipeline,
+                                  struct base_error *error)
 {
     base_buffer_init(&prints->hashed);
     prints->pipeline = *pipeline;
@@ -48,10 +49,12 @@ static void prints_fini(struct prints *prints)
 }
 
 /* A sample over the pipeline's pixel cap is bad here as everywhere: its verdict counts, and no pixels. */
-static enum base_code add_row(struct prints *prints, const struct pipeline_input *input, struct base_error *error)
+static enum base_code add_row(struct prints *prints, const struct pipeline_input *input,
+                              struct base_error *error)
 {
     enum pipeline_verdict verdict;
-    enum base_code code = pipeline_run(&prints->pipeline, prints->scratch, input, &prints->row, &verdict, error);
+    enum base_code code =
+        pipeline_run(&prints->pipeline, prints->scratch, input, &prints->row, &verdict, error);
     if (code != BASE_OK && code != BASE_BAD_SAMPLE)
         return code;
     base_buffer_put_u8(&prints->hashed, (uint8_t)verdict);
@@ -65,7 +68,8 @@ static enum base_code add_row(struct prints *prints, const struct pipeline_input
     return BASE_OK;
 }
 
-static enum base_code add_sample(struct prints *prints, const struct pipeline_sample *sample, struct base_error *error)
+static enum base_code add_sample(struct prints *prints, const struct pipeline_sample *sample,
+                                 struct base_error *error)
 {
     enum base_code code = BASE_OK;
     for (uint64_t key = 0; key < KEYS; key++) {
@@ -80,7 +84,8 @@ static enum base_code add_sample(struct prints *prints, const struct pipeline_sa
     return code;
 }
 
-enum base_code pipeline_fingerprint(const struct pipeline *pipeline, uint8_t fingerprint[16], struct base_error *error)
+enum base_code pipeline_fingerprint(const struct pipeline *pipeline, uint8_t fingerprint[16],
+                                    struct base_error *error)
 {
     struct prints prints = {0};
     uint8_t hash[BASE_SHA256_BYTES];

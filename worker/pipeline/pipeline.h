@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sample section, compiled: an item's bytes in, one row out. Knows nothing of files, sockets, blocks or
- * threads. row = f(bytes, sample key, label): the same bits on every machine (see fingerprint).
+ * The sample section, compiled: an item's bytes in, one row out. Knows nothing of files, sockets, blocks or threads.
+ * row = f(bytes, sample key, label): the same bits on every machine (see fingerprint).
  */
 #ifndef WORKER_PIPELINE_PIPELINE_H
 #define WORKER_PIPELINE_PIPELINE_H
@@ -27,8 +27,7 @@ bool pipeline_verdict_is_bad(enum pipeline_verdict verdict);
 const char *pipeline_verdict_name(enum pipeline_verdict verdict); /* "bad_truncated" */
 
 struct pipeline;         /* immutable: any thread */
-struct pipeline_scratch; /* one a thread: decoder state and working memory, grown to the largest image met,
-                            capped */
+struct pipeline_scratch; /* one a thread: decoder state and working memory, grown to the largest image met, capped */
 
 enum base_code pipeline_create(struct pipeline **pipeline, const struct scheduler_pipeline *parsed,
                                struct base_error *error);
@@ -44,22 +43,21 @@ struct pipeline_input {
     enum pipeline_verdict known;
 };
 
-/* Where the fields of one row go, in the order of scheduler_pipeline.fields: a fixed field exactly max_bytes,
- * a ragged one up to max_bytes with its length (in elements) written to ragged_length. */
+/* Where the fields of one row go, in the order of scheduler_pipeline.fields: a fixed field exactly max_bytes, a ragged one
+ * up to max_bytes with its length (in elements) written to ragged_length. */
 struct pipeline_row {
     uint8_t *field[SCHEDULER_PIPELINE_FIELDS];
     uint32_t ragged_length[SCHEDULER_PIPELINE_FIELDS];
 };
 
-/* Makes the row. BASE_OK and *verdict good or warned; or BASE_BAD_SAMPLE and *verdict the cause, `error` the
- * text (without the item's name, which the caller knows): the row's bytes are then unspecified. Other codes
- * (no memory) decide nothing. */
+/* Makes the row. BASE_OK and *verdict good or warned; or BASE_BAD_SAMPLE and *verdict the cause, `error` the text (without the
+ * item's name, which the caller knows): the row's bytes are then unspecified. Other codes (no memory) decide nothing. */
 enum base_code pipeline_run(const struct pipeline *pipeline, struct pipeline_scratch *scratch,
                             const struct pipeline_input *input, struct pipeline_row *row,
                             enum pipeline_verdict *verdict, struct base_error *error);
 
-/* Which bits this build makes: hash over built-in samples sent through the decoders and ops that the pipeline
- * uses. Under 50 ms. SIMD level and host do not enter. */
+/* Which bits this build makes: hash over built-in samples sent through the decoders and ops that the pipeline uses. Under
+ * 50 ms. SIMD level and host do not enter. */
 enum base_code pipeline_fingerprint(const struct pipeline *pipeline, uint8_t fingerprint[16],
                                     struct base_error *error);
 

@@ -31,12 +31,12 @@ def cjpeg(image, *options):
 
 def samples():
     small = picture(75, 61, 1)
-    yield "jpeg_420", cjpeg(picture(301, 230, 2), "-quality", "40", "-sample", "2x2")
+    yield "jpeg_420", cjpeg(picture(301, 230, 2), "-quality", "25", "-sample", "2x2")
     yield "jpeg_422", cjpeg(picture(97, 83, 3), "-quality", "60", "-sample", "2x1", "-restart", "1")
     yield "jpeg_444", cjpeg(small, "-quality", "75", "-sample", "1x1")
     yield "jpeg_440", cjpeg(small, "-quality", "60", "-sample", "1x2")
     yield "jpeg_gray", save(small.convert("L"), "JPEG", quality=70)
-    yield "jpeg_cmyk", save(small.convert("CMYK"), "JPEG", quality=70)
+    yield "jpeg_cmyk", save(small.convert("CMYK"), "JPEG", quality=50)
     yield "jpeg_progressive", cjpeg(small, "-quality", "60", "-progressive", "-sample", "2x2")
     tiny = picture(29, 31, 4)
     yield "png_rgb", save(tiny.quantize(32).convert("RGB"), "PNG")
@@ -58,8 +58,8 @@ def main():
     for name, data in samples():
         names.append(name)
         print("static const uint8_t %s[%d] = {" % (name, len(data)))
-        for at in range(0, len(data), 24):
-            print("    " + " ".join("%d," % b for b in data[at:at + 24]))
+        for at in range(0, len(data), 21):
+            print("    " + " ".join("%d," % b for b in data[at:at + 21]))
         print("};\n")
     print("const struct pipeline_sample pipeline_samples[] = {")
     for name in names:

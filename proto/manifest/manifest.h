@@ -3,7 +3,7 @@
  * A dataset version's manifest: one file, immutable, mapped for reading, verified and pulled by pages.
  *
  *   page 0..P-1 of 65,536 bytes each (the last may be shorter):
- *     head     magic, format version, item count, class count, section offsets, skipped count
+ *     head     magic, format version, counts, section sizes; the sections follow without gaps
  *     rows     32 bytes an item: size8 mtime_ns8 label4 flags4 name_ref8 (uncompressed, mapped)
  *     classes  sorted names; skipped: the first 1000 names left out
  *     names    zstd frames of 256 names each, and an index of frames

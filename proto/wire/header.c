@@ -67,7 +67,7 @@ static void parse(const uint8_t bytes[WIRE_HEADER_BYTES], struct wire_header *he
     };
 }
 
-static uint64_t length_limit(const struct wire_header *header)
+uint64_t wire_header_length_max(const struct wire_header *header)
 {
     if (header->type == WIRE_DATA)
         return WIRE_DATA_MAX_BYTES;
@@ -101,9 +101,10 @@ static enum base_code check_sense(const struct wire_header *header, struct base_
     if (has_rows && header->from >= header->to)
         return base_error_set(error, BASE_CORRUPT, "%s frame of rows [%u, %u)", name, header->from,
                               header->to);
-    if (header->length > length_limit(header))
+    if (header->length > wire_header_length_max(header))
         return base_error_set(error, BASE_TOO_LARGE, "%s frame of %llu bytes, over the limit of %llu", name,
-                              (unsigned long long)header->length, (unsigned long long)length_limit(header));
+                              (unsigned long long)header->length,
+                              (unsigned long long)wire_header_length_max(header));
     return BASE_OK;
 }
 

@@ -66,7 +66,8 @@ void wire_header_write(const struct wire_header *header, uint8_t bytes[WIRE_HEAD
 enum base_code wire_header_read(const uint8_t bytes[WIRE_HEADER_BYTES], struct wire_header *header,
                                 struct base_error *error);
 bool wire_type_known(uint8_t type);
-const char *wire_type_name(uint8_t type); /* "GET"; "unknown" for other numbers */
+const char *wire_type_name(uint8_t type);                          /* "GET"; "unknown" for other numbers */
+uint64_t wire_header_length_max(const struct wire_header *header); /* of its payload, by its type */
 /* True when the payload goes straight into place: DATA and the answer to PAGE. */
 bool wire_header_is_bulk(const struct wire_header *header);
 

@@ -68,6 +68,7 @@ void rpc_call_kill(struct rpc_call *call)
 
 static void start_batch(struct rpc_call *call, const grpc_op *ops, size_t count, struct rpc_tag *tag)
 {
+    rpc_tag_hand(tag);
     grpc_call_error result = grpc_call_start_batch(call->grpc, ops, count, tag, NULL);
     if (result == GRPC_CALL_OK)
         call->tags++;
@@ -203,7 +204,7 @@ static void run_handler(struct base_message *message)
         rpc_fail(call, BASE_CANCELLED,
                  "the caller has gone"); /* nobody waits: the handler's context may be gone as well */
     else
-        call->method->handler(call->method->context, call, call->request);
+        call->handler(call->context, call, call->request);
 }
 
 static enum base_code check_token(const struct rpc_call *call, struct base_error *error)
@@ -274,6 +275,8 @@ void rpc_call_arm(struct rpc_server *server, const struct rpc_method *method)
                               .sent.run = on_sent,
                               .server = server,
                               .method = method,
+                              .handler = method->handler,
+                              .context = method->context,
                               .held = true};
     pthread_mutex_init(&call->lock, NULL);
     grpc_metadata_array_init(&call->metadata);

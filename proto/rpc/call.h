@@ -40,7 +40,9 @@ struct rpc_call {
     struct rpc_tag arrived, closed, sent;
     struct base_message message;
     struct rpc_server *server;
-    const struct rpc_method *method;
+    const struct rpc_method *method; /* the server's, as it is: the holder does not touch either */
+    rpc_handler handler;
+    void *context;
     grpc_metadata_array metadata;
     grpc_call_details details; /* of unknown methods */
     grpc_byte_buffer *request_bytes;

@@ -227,6 +227,7 @@ static bool send_invocation(struct rpc_invocation *invocation, grpc_byte_buffer 
     if (open) {
         invocation->grpc = make_call(invocation);
         link_invocation(channel, invocation);
+        rpc_tag_hand(&invocation->ended);
         if (request)
             start_batch(invocation, request);
         else

@@ -12,7 +12,8 @@ static void *run_tags(void *context)
         if (event.type == GRPC_QUEUE_SHUTDOWN)
             return NULL;
         struct rpc_tag *tag = event.tag;
-        tag->run(tag, event.success);
+        if (atomic_load_explicit(&tag->handed, memory_order_acquire))
+            tag->run(tag, event.success);
     }
 }
 

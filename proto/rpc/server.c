@@ -59,6 +59,7 @@ bool rpc_server_request(struct rpc_server *server, struct rpc_call *call)
     grpc_completion_queue *queue = server->queue.queue;
     if (rpc_server_is_stopping(server))
         return false;
+    rpc_tag_hand(&call->arrived);
     grpc_call_error result = method->descriptor
                                  ? grpc_server_request_registered_call(
                                        server->grpc, method->registration, &call->grpc, &call->deadline,
@@ -356,6 +357,7 @@ void rpc_server_stop(struct rpc_server **pointer, int64_t grace_ms)
     }
     atomic_store(&server->stopping, true);
     push_health(server, true);
+    rpc_tag_hand(&server->down);
     grpc_server_shutdown_and_notify(server->grpc, server->queue.queue, &server->down);
     if (!wait_down(server, base_clock_deadline_ns(grace_ms)))
         grpc_server_cancel_all_calls(server->grpc);

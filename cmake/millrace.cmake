@@ -20,6 +20,11 @@ if(MILLRACE_SANITIZE)
   add_link_options(-fsanitize=${MILLRACE_SANITIZE})
 endif()
 
+set(MILLRACE_TEST_ENVIRONMENT "")
+if(MILLRACE_SANITIZE MATCHES thread)
+  set(MILLRACE_TEST_ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/support/tsan.supp")
+endif()
+
 set(MILLRACE_WARNINGS -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wcast-qual
     -Wwrite-strings -Wvla -Wformat=2 -Wundef)
 if(MILLRACE_WERROR)
@@ -56,5 +61,5 @@ function(millrace_test name)
   target_compile_options(${name} PRIVATE ${MILLRACE_WARNINGS})
   target_link_libraries(${name} PRIVATE ${arg_LINK} cmocka)
   add_test(NAME ${name} COMMAND ${name} ${arg_ARGS})
-  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 120)
+  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 120 ENVIRONMENT "${MILLRACE_TEST_ENVIRONMENT}")
 endfunction()

@@ -65,7 +65,7 @@ bool base_address_is_loopback(const char *host)
 static enum base_code resolve(const char *text, int flags, struct addrinfo **found, struct base_error *error)
 {
     char host[HOST_BYTES], service[8];
-    uint16_t port;
+    uint16_t port = 0;
     enum base_code code = base_address_parse(text, host, &port, error);
     if (code)
         return code;
@@ -153,7 +153,7 @@ enum base_code base_address_connected(int fd, const char *text, struct base_erro
 
 enum base_code base_address_local(int fd, char *text, size_t text_bytes, struct base_error *error)
 {
-    struct sockaddr_storage name;
+    struct sockaddr_storage name = {0};
     socklen_t size = sizeof name;
     char host[HOST_BYTES], port[8];
     if (getsockname(fd, (struct sockaddr *)&name, &size) < 0)

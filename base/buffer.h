@@ -28,7 +28,8 @@ void base_buffer_put_u32(struct base_buffer *buffer, uint32_t value);
 void base_buffer_put_u64(struct base_buffer *buffer, uint64_t value);
 void base_buffer_put_text(struct base_buffer *buffer, const char *text); /* u16 length, bytes; cut at 65535 */
 /* Appends formatted text without its terminator. */
-void base_buffer_printf(struct base_buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void base_buffer_printf(struct base_buffer *buffer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* The bytes as a terminated string (the terminator is not counted); NULL when memory is out. */
 const char *base_buffer_text(struct base_buffer *buffer);
 

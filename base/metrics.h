@@ -41,6 +41,7 @@ static inline int64_t base_metric_get(struct base_metric *metric)
 }
 
 /* Appends the table; HELP and TYPE once a name. `extra_labels` (or NULL) is put first in every row. */
-void base_metrics_print(struct base_metric *table, size_t count, const char *extra_labels, struct base_buffer *out);
+void base_metrics_print(struct base_metric *table, size_t count, const char *extra_labels,
+                        struct base_buffer *out);
 
 #endif

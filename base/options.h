@@ -27,19 +27,21 @@ struct base_option_list {
 };
 
 struct base_option {
-    const char *name; /* "data-root"; the environment name is MILLRACE_DATA_ROOT (a LIST there is split at ':') */
+    /* "data-root"; the environment name is MILLRACE_DATA_ROOT (a LIST there is split at ':') */
+    const char *name;
     enum base_option_type type;
     const char *default_text; /* NULL: none (NULL text, false, 0, empty list) */
     const char *value_name;   /* "DIR"; for --help */
     const char *help;         /* one line, with the unit */
-    size_t offset;            /* of the field in the caller's struct: const char *, bool, int64_t, uint64_t, base_option_list */
-    int64_t least, most;      /* INT only; both 0: unchecked */
+    /* of the field in the caller's struct: const char *, bool, int64_t, uint64_t, base_option_list */
+    size_t offset;
+    int64_t least, most; /* INT only; both 0: unchecked */
 };
 
 struct base_options {
-    const char *program;       /* "millrace cat" */
-    const char *usage;         /* "DATASET [options]" */
-    const char *summary;       /* one paragraph */
+    const char *program; /* "millrace cat" */
+    const char *usage;   /* "DATASET [options]" */
+    const char *summary; /* one paragraph */
     const struct base_option *table;
     size_t count;
     int least_positional, most_positional;

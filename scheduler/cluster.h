@@ -65,8 +65,8 @@ enum base_code scheduler_cluster_create(struct scheduler_cluster **cluster,
                                         const struct scheduler_cluster_options *options,
                                         struct base_error *error);
 void scheduler_cluster_destroy(struct scheduler_cluster *cluster);
-int64_t
-scheduler_cluster_lease_ms(const struct scheduler_cluster *cluster); /* sync at least thrice as often */
+int64_t scheduler_cluster_lease_ms(
+    const struct scheduler_cluster *cluster); /* sync at least thrice as often */
 
 /* ---- events ---- */
 

@@ -29,15 +29,22 @@
 #define SCHEDULER_PIPELINE_FIELDS 8
 #define SCHEDULER_FIELD_DIMS 4
 
-enum scheduler_dtype { SCHEDULER_U8 = 1, SCHEDULER_I32 = 2, SCHEDULER_I64 = 3, SCHEDULER_F32 = 4, SCHEDULER_F16 = 5, SCHEDULER_BF16 = 6 };
+enum scheduler_dtype {
+    SCHEDULER_U8 = 1,
+    SCHEDULER_I32 = 2,
+    SCHEDULER_I64 = 3,
+    SCHEDULER_F32 = 4,
+    SCHEDULER_F16 = 5,
+    SCHEDULER_BF16 = 6
+};
 size_t scheduler_dtype_bytes(enum scheduler_dtype dtype);
 const char *scheduler_dtype_name(enum scheduler_dtype dtype); /* numpy's: "uint8", "int64", "float32" */
 
 enum scheduler_op_kind {
-    SCHEDULER_OP_DECODE,                 /* exif (ignore), max_pixels */
-    SCHEDULER_OP_RANDOM_RESIZED_CROP,    /* size, scale_min, scale_max, ratio_min, ratio_max, filter, resize_order */
-    SCHEDULER_OP_RESIZE,                 /* size (of the shorter side), filter, resize_order */
-    SCHEDULER_OP_CENTER_CROP,            /* size */
+    SCHEDULER_OP_DECODE,              /* exif (ignore), max_pixels */
+    SCHEDULER_OP_RANDOM_RESIZED_CROP, /* size, scale_min, scale_max, ratio_min, ratio_max, filter, resize_order */
+    SCHEDULER_OP_RESIZE,              /* size (of the shorter side), filter, resize_order */
+    SCHEDULER_OP_CENTER_CROP,         /* size */
     SCHEDULER_OP_RANDOM_HORIZONTAL_FLIP, /* p */
     SCHEDULER_OP_ENCODED,                /* max_bytes */
     SCHEDULER_OP_TO_DTYPE,               /* finish: dtype uint8|float32|float16|bfloat16 */
@@ -67,9 +74,10 @@ struct scheduler_field {
 };
 
 struct scheduler_pipeline {
-    struct scheduler_op sample[SCHEDULER_PIPELINE_OPS], finish[SCHEDULER_PIPELINE_OPS], batch[SCHEDULER_PIPELINE_OPS];
+    struct scheduler_op sample[SCHEDULER_PIPELINE_OPS], finish[SCHEDULER_PIPELINE_OPS],
+        batch[SCHEDULER_PIPELINE_OPS];
     int sample_count, finish_count, batch_count;
-    bool shuffle;  /* the preset's sampler; explicit text: true when a sample op is random */
+    bool shuffle;         /* the preset's sampler; explicit text: true when a sample op is random */
     bool uses_randomness; /* a sample op draws: seed and epoch enter */
     /* made rows: image u8 [H,W,3], label i64 [], box i32 [4] (top, left, height, width in the decoded image), flip u8 [],
      * then `encoded` u8 [-1] when kept. Always all of them; OPEN chooses what is sent. */
@@ -84,8 +92,8 @@ struct scheduler_pipeline {
 enum base_code scheduler_pipeline_parse(const char *text, const char *const *options, int count,
                                         struct scheduler_pipeline *pipeline, struct base_error *error);
 /* Canonical text of one section ("sample", "finish", "batch") or of all (NULL). */
-enum base_code scheduler_pipeline_print(const struct scheduler_pipeline *pipeline, const char *section, char *text,
-                                        size_t text_bytes, struct base_error *error);
+enum base_code scheduler_pipeline_print(const struct scheduler_pipeline *pipeline, const char *section,
+                                        char *text, size_t text_bytes, struct base_error *error);
 /* The value of argument `key` of `op`; key must be one of its kind's. */
 double scheduler_op_arg(const struct scheduler_op *op, const char *key);
 const char *scheduler_op_name(enum scheduler_op_kind kind);

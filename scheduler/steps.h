@@ -26,12 +26,14 @@ struct scheduler_cursor {
 
 /* (epoch + 1, 0) when the cursor's epoch has no step left (at position M, or drop with a tail shorter than a step). With drop
  * and M < W*B no epoch has a step: callers refuse that shape. */
-struct scheduler_cursor scheduler_cursor_normal(const struct scheduler_shape *shape, struct scheduler_cursor cursor);
+struct scheduler_cursor scheduler_cursor_normal(const struct scheduler_shape *shape,
+                                                struct scheduler_cursor cursor);
 /* Steps left in the cursor's epoch: drop floor((M-p)/(W*B)), pad and exact ceil; 0 from M on and for an empty shape. */
 uint64_t scheduler_steps_left(const struct scheduler_shape *shape, struct scheduler_cursor cursor);
 /* The cursor after the step that begins at `cursor` (which must have a step left). drop: a tail shorter than a step ends
  * the epoch. */
-struct scheduler_cursor scheduler_steps_next(const struct scheduler_shape *shape, struct scheduler_cursor cursor);
+struct scheduler_cursor scheduler_steps_next(const struct scheduler_shape *shape,
+                                             struct scheduler_cursor cursor);
 
 /* The rows of this rank's batch in the step that begins at `cursor`: row i holds position scheduler_steps_position(i).
  * rows: B, or fewer (even 0) with tail exact; valid: rows that are not padding (the first ones). */
@@ -41,7 +43,8 @@ struct scheduler_batch {
     uint32_t rows, valid;
 };
 /* All zeros when no step is left. */
-struct scheduler_batch scheduler_steps_batch(const struct scheduler_shape *shape, struct scheduler_cursor cursor);
+struct scheduler_batch scheduler_steps_batch(const struct scheduler_shape *shape,
+                                             struct scheduler_cursor cursor);
 /* Padding repeats rows of the same step cyclically. */
 uint64_t scheduler_steps_position(const struct scheduler_batch *batch, uint32_t row);
 

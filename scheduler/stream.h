@@ -11,13 +11,13 @@
 
 struct scheduler_stream {
     uint8_t dataset_version[BASE_SHA256_BYTES];
-    uint64_t items;      /* N = M for the samplers there are */
-    bool shuffle;        /* sampler */
-    uint64_t seed;       /* 0 unless uses_seed */
+    uint64_t items;                                  /* N = M for the samplers there are */
+    bool shuffle;                                    /* sampler */
+    uint64_t seed;                                   /* 0 unless uses_seed */
     char sample_text[SCHEDULER_PIPELINE_TEXT_BYTES]; /* canonical sample section */
     uint8_t fingerprint[16];                         /* zeros until known */
     /* derived */
-    bool uses_epoch;     /* shuffle or a random op: else every epoch is the same, and block keys carry epoch 0 */
+    bool uses_epoch; /* shuffle or a random op: else every epoch is the same, and block keys carry epoch 0 */
     uint8_t hash[BASE_SHA256_BYTES];
     struct scheduler_pipeline pipeline; /* of sample_text */
 };
@@ -31,7 +31,8 @@ enum base_code scheduler_stream_seal(struct scheduler_stream *stream, struct bas
 
 /* Epoch as it enters keys: 0 when the stream does not use it. */
 uint32_t scheduler_stream_epoch_key(const struct scheduler_stream *stream, uint32_t epoch);
-uint64_t scheduler_stream_blocks(const struct scheduler_stream *stream); /* of an epoch; the last may be short */
+/* Of an epoch; the last may be short. */
+uint64_t scheduler_stream_blocks(const struct scheduler_stream *stream);
 uint32_t scheduler_stream_block_rows(const struct scheduler_stream *stream, uint64_t block);
 
 #endif

@@ -61,8 +61,8 @@ void server_datasets_destroy(struct server_datasets *datasets);
 
 /* Rises when orders or a dataset's state change. */
 uint64_t server_datasets_revision(const struct server_datasets *datasets);
-struct server_dataset *
-server_datasets_first(const struct server_datasets *datasets); /* by name; then ->next */
+struct server_dataset *server_datasets_first(
+    const struct server_datasets *datasets); /* by name; then ->next */
 struct server_dataset *server_datasets_find(const struct server_datasets *datasets, const char *name);
 
 /* Registers, or indexes once more when the name has this path already. EXISTS: another path. */

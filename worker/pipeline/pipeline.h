@@ -26,8 +26,9 @@ enum pipeline_verdict {
 bool pipeline_verdict_is_bad(enum pipeline_verdict verdict);
 const char *pipeline_verdict_name(enum pipeline_verdict verdict); /* "bad_truncated" */
 
-struct pipeline;         /* immutable: any thread */
-struct pipeline_scratch; /* one a thread: decoder state and working memory, grown to the largest image met, capped */
+struct pipeline; /* immutable: any thread */
+/* One a thread: decoder state and working memory, grown to the largest image met, capped. */
+struct pipeline_scratch;
 
 enum base_code pipeline_create(struct pipeline **pipeline, const struct scheduler_pipeline *parsed,
                                struct base_error *error);

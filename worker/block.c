@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/machine.h"
+
+#include "base/clock.h"
+#include "base/hash.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- states ---- */
+
+/* moves[from] has a bit for each state that may follow. */
+static const uint8_t moves[WORKER_BLOCK_STATES] = {
+    [WORKER_ABSENT] = 1 << WORKER_QUEUED,
+    [WORKER_QUEUED] = 1 << WORKER_MAKING | 1 << WORKER_ABSENT,
+    [WORKER_MAKING] = 1 << WORKER_READY | 1 << WORKER_RESTING | 1 << WORKER_ABSENT,
+    [WORKER_READY] = 1 << WORKER_ABSENT,
+    [WORKER_RESTING] = 1 << WORKER_QUEUED | 1 << WORKER_ABSENT,
+};
+
+static void count_state(struct worker_core *core, enum worker_block_state state, int by)
+{
+    uint64_t change = (uint64_t)(int64_t)by;
+    if (state == WORKER_QUEUED)
+        core->counts.blocks_queued += change;
+    else if (state == WORKER_MAKING)
+        core->counts.blocks_making += change;
+    else if (state == WORKER_READY)
+        core->counts.blocks_ready += change;
+    else if (state == WORKER_RESTING)
+        core->resting += (uint32_t)by;
+}
+
+static void become(struct worker_core *core, struct worker_block *block, enum worker_block_state state)
+{
+    if (!(moves[block->state] >> state & 1))
+        core->broken = true; /* a bug here: the driver ends the process rather than serve wrong rows */
+    count_state(core, block->state, -1);
+    count_state(core, state, 1);
+    block->state = state;
+}
+
+/* ---- geometry ---- */
+
+uint64_t worker_block_start(const struct worker_stream *stream, uint32_t epoch, uint64_t number)
+{
+    return epoch * stream->items + number * stream->block_rows;
+}
+
+uint32_t worker_block_rows(const struct worker_stream *stream, uint64_t number)
+{
+    uint64_t left = stream->items - number * stream->block_rows;
+    return left < stream->block_rows ? (uint32_t)left : stream->block_rows;
+}
+
+/* ---- the table by (stream, epoch, number) ---- */
+
+static uint32_t bucket_of(const struct worker_core *core, uint32_t stream, uint32_t epoch, uint64_t number)
+{
+    uint64_t key[2] = {(uint64_t)stream << 32 | epoch, number};
+    return (uint32_t)base_hash_xxh3(key, sizeof key) & (core->bucket_count - 1);
+}
+
+uint32_t worker_block_find(const struct worker_core *core, uint32_t stream, uint32_t epoch, uint64_t number)
+{
+    if (core->bucket_count == 0)
+        return WORKER_NONE;
+    for (uint32_t at = core->buckets[bucket_of(core, stream, epoch, number)]; at != WORKER_NONE;) {
+        const struct worker_block *block = worker_block_at(core, at);
+        if (block->stream == stream && block->epoch == epoch && block->number == number)
+            return at;
+        at = block->hash_next;
+    }
+    return WORKER_NONE;
+}
+
+static void link_block(struct worker_core *core, uint32_t index)
+{
+    struct worker_block *block = worker_block_at(core, index);
+    uint32_t *bucket = &core->buckets[bucket_of(core, block->stream, block->epoch, block->number)];
+    block->hash_next = *bucket;
+    *bucket = index;
+}
+
+static void unlink_block(struct worker_core *core, uint32_t index)
+{
+    const struct worker_block *block = worker_block_at(core, index);
+    uint32_t *at = &core->buckets[bucket_of(core, block->stream, block->epoch, block->number)];
+    while (*at != index)
+        at = &worker_block_at(core, *at)->hash_next;
+    *at = block->hash_next;
+}
+
+static bool grow_buckets(struct worker_core *core)
+{
+    if (core->blocks.used < core->bucket_count)
+        return true;
+    uint32_t count = core->bucket_count ? core->bucket_count * 2 : 16;
+    uint32_t *buckets = malloc(count * sizeof *buckets);
+    if (!buckets)
+        return false;
+    memset(buckets, 0xff, count * sizeof *buckets);
+    free(core->buckets);
+    core->buckets = buckets;
+    core->bucket_count = count;
+    for (uint32_t i = 0; i < core->blocks.count; i++)
+        if (worker_block_at(core, i)->slot.used)
+            link_block(core, i);
+    return true;
+}
+
+/* ---- the queue of a stream ---- */
+
+static void heap_set(struct worker_core *core, struct worker_heap *heap, uint32_t at, uint32_t block)
+{
+    heap->blocks[at] = block;
+    worker_block_at(core, block)->heap_at = at;
+}
+
+static bool sooner(const struct worker_core *core, uint32_t a, uint32_t b)
+{
+    const struct worker_block *left = worker_block_at(core, a), *right = worker_block_at(core, b);
+    if (left->deadline_ns != right->deadline_ns)
+        return left->deadline_ns < right->deadline_ns;
+    return left->epoch != right->epoch ? left->epoch < right->epoch : left->number < right->number;
+}
+
+static void sift_up(struct worker_core *core, struct worker_heap *heap, uint32_t at)
+{
+    uint32_t block = heap->blocks[at];
+    while (at > 0 && sooner(core, block, heap->blocks[(at - 1) / 2])) {
+        heap_set(core, heap, at, heap->blocks[(at - 1) / 2]);
+        at = (at - 1) / 2;
+    }
+    heap_set(core, heap, at, block);
+}
+
+static void sift_down(struct worker_core *core, struct worker_heap *heap, uint32_t at)
+{
+    uint32_t block = heap->blocks[at];
+    for (uint32_t child = 2 * at + 1; child < heap->count; child = 2 * at + 1) {
+        if (child + 1 < heap->count && sooner(core, heap->blocks[child + 1], heap->blocks[child]))
+            child++;
+        if (!sooner(core, heap->blocks[child], block))
+            break;
+        heap_set(core, heap, at, heap->blocks[child]);
+        at = child;
+    }
+    heap_set(core, heap, at, block);
+}
+
+static bool heap_put(struct worker_core *core, struct worker_heap *heap, uint32_t block)
+{
+    if (heap->count == heap->capacity) {
+        uint32_t capacity = heap->capacity ? heap->capacity * 2 : 8;
+        uint32_t *blocks = realloc(heap->blocks, capacity * sizeof *blocks);
+        if (!blocks)
+            return false;
+        heap->blocks = blocks;
+        heap->capacity = capacity;
+    }
+    heap->blocks[heap->count++] = block;
+    sift_up(core, heap, heap->count - 1);
+    return true;
+}
+
+static void heap_remove(struct worker_core *core, struct worker_heap *heap, uint32_t at)
+{
+    uint32_t last = heap->blocks[--heap->count];
+    if (at == heap->count)
+        return;
+    heap_set(core, heap, at, last);
+    sift_down(core, heap, at);
+    sift_up(core, heap, worker_block_at(core, last)->heap_at);
+}
+
+/* A stream that comes back gets no credit for the time in which it asked for nothing. */
+static bool enqueue(struct worker_core *core, uint32_t index)
+{
+    struct worker_stream *stream = core->streams[worker_block_at(core, index)->stream];
+    if (stream->queue.count == 0 && stream->charged_ns < core->charged_ns)
+        stream->charged_ns = core->charged_ns;
+    return heap_put(core, &stream->queue, index);
+}
+
+uint32_t worker_block_queue(struct worker_core *core, uint32_t stream, uint32_t epoch, uint64_t number,
+                            int64_t deadline_ns)
+{
+    uint32_t index;
+    struct worker_block *block = grow_buckets(core) ? worker_slots_get(&core->blocks, &index) : NULL;
+    if (!block) {
+        core->broken = true;
+        return WORKER_NONE;
+    }
+    block->stream = stream;
+    block->epoch = epoch;
+    block->number = number;
+    block->deadline_ns = deadline_ns;
+    block->first_waiter = WORKER_NONE;
+    link_block(core, index);
+    core->streams[stream]->block_count++;
+    become(core, block, WORKER_QUEUED);
+    if (!enqueue(core, index))
+        core->broken = true;
+    return index;
+}
+
+void worker_block_requeue(struct worker_core *core, uint32_t index, int64_t deadline_ns)
+{
+    struct worker_block *block = worker_block_at(core, index);
+    free(block->text);
+    block->text = NULL;
+    block->deadline_ns = deadline_ns;
+    become(core, block, WORKER_QUEUED);
+    if (!enqueue(core, index))
+        core->broken = true;
+}
+
+void worker_block_hasten(struct worker_core *core, uint32_t index, int64_t deadline_ns)
+{
+    struct worker_block *block = worker_block_at(core, index);
+    if (deadline_ns >= block->deadline_ns)
+        return;
+    block->deadline_ns = deadline_ns;
+    if (block->state == WORKER_QUEUED)
+        sift_up(core, &core->streams[block->stream]->queue, block->heap_at);
+    else
+        worker_core_act(core, &(struct worker_action){.kind = WORKER_HASTEN,
+                                                      .block = worker_slots_handle(&core->blocks, index),
+                                                      .deadline_ns = deadline_ns});
+}
+
+/* ---- staging ---- */
+
+static void give_memory(struct worker_core *core, struct worker_block *block)
+{
+    if (block->size_bytes > 0 && !worker_arena_give(&core->arena, block->offset, block->size_bytes))
+        core->broken = true;
+    block->size_bytes = 0;
+}
+
+void worker_block_forget(struct worker_core *core, uint32_t index)
+{
+    struct worker_block *block = worker_block_at(core, index);
+    uint32_t stream_index = block->stream;
+    struct worker_stream *stream = core->streams[stream_index];
+    if (block->state == WORKER_QUEUED)
+        heap_remove(core, &stream->queue, block->heap_at);
+    if (block->state == WORKER_READY) {
+        worker_shelf_remove(&stream->shelf, worker_block_start(stream, block->epoch, block->number));
+        core->evictable_bytes -= worker_arena_round(block->size_bytes);
+    }
+    give_memory(core, block);
+    free(block->text);
+    block->text = NULL;
+    become(core, block, WORKER_ABSENT);
+    unlink_block(core, index);
+    worker_slots_put(&core->blocks, index);
+    stream->block_count--;
+}
+
+void worker_block_pin(struct worker_core *core, uint32_t index)
+{
+    struct worker_block *block = worker_block_at(core, index);
+    struct worker_stream *stream = core->streams[block->stream];
+    worker_shelf_pin(&stream->shelf, worker_block_start(stream, block->epoch, block->number), 1);
+    if (block->pins++ == 0)
+        core->evictable_bytes -= worker_arena_round(block->size_bytes);
+}
+
+void worker_block_unpin(struct worker_core *core, uint32_t index)
+{
+    struct worker_block *block = worker_block_at(core, index);
+    struct worker_stream *stream = core->streams[block->stream];
+    worker_shelf_pin(&stream->shelf, worker_block_start(stream, block->epoch, block->number), -1);
+    if (--block->pins == 0)
+        core->evictable_bytes += worker_arena_round(block->size_bytes);
+}
+
+/* The block whose next use is farthest, of all streams; those of removed streams have none. */
+static uint32_t find_victim(struct worker_core *core, uint64_t *next_use)
+{
+    uint32_t victim = WORKER_NONE;
+    for (uint32_t i = 0; i < core->stream_capacity; i++) {
+        struct worker_stream *stream = core->streams[i];
+        if (!stream || stream->shelf.count == 0)
+            continue;
+        if (!worker_claims_sort(&stream->claims)) {
+            core->broken = true;
+            return WORKER_NONE;
+        }
+        uint64_t use;
+        const struct worker_shelf_entry *entry = worker_shelf_farthest(&stream->shelf, &stream->claims, &use);
+        use = stream->live ? use : WORKER_CLAIMS_NEVER;
+        if (entry && (victim == WORKER_NONE || use > *next_use)) {
+            victim = entry->block;
+            *next_use = use;
+        }
+    }
+    return victim;
+}
+
+static void evict(struct worker_core *core, uint32_t index, uint64_t next_use)
+{
+    const struct worker_block *block = worker_block_at(core, index);
+    uint32_t stream = block->stream;
+    worker_history_evicted(&core->streams[stream]->history, block->epoch, block->number,
+                           next_use != WORKER_CLAIMS_NEVER);
+    worker_block_forget(core, index);
+    core->counts.blocks_evicted++;
+    worker_core_release_stream(core, stream);
+}
+
+/* Takes memory, evicting what is used last. False: what is left is being made or sent. */
+static bool reserve(struct worker_core *core, uint64_t size_bytes, uint64_t *offset)
+{
+    if (core->arena.free_bytes + core->evictable_bytes < worker_arena_round(size_bytes))
+        return false;
+    while (!worker_arena_take(&core->arena, size_bytes, offset)) {
+        uint64_t next_use = 0;
+        uint32_t victim = find_victim(core, &next_use);
+        if (victim == WORKER_NONE)
+            return false;
+        evict(core, victim, next_use);
+    }
+    return true;
+}
+
+/* ---- making ---- */
+
+/* Start-time fair queueing over streams, by measured cost; within a stream the least slack. */
+static uint32_t next_stream(const struct worker_core *core)
+{
+    uint32_t next = WORKER_NONE;
+    for (uint32_t i = 0; i < core->stream_capacity; i++)
+        if (core->streams[i] && core->streams[i]->queue.count > 0 &&
+            (next == WORKER_NONE || core->streams[i]->charged_ns < core->streams[next]->charged_ns))
+            next = i;
+    return next;
+}
+
+static void charge(struct worker_core *core, struct worker_stream *stream, uint32_t rows)
+{
+    core->charged_ns = stream->charged_ns;
+    stream->charged_ns += rows * (stream->row_cost_ns > 0 ? stream->row_cost_ns : 1e6);
+}
+
+static uint16_t jobs_waiting(const struct worker_core *core, const struct worker_block *block)
+{
+    uint16_t jobs = 0;
+    for (uint32_t at = block->first_waiter; at != WORKER_NONE;) {
+        const struct worker_request *request = worker_request_at(core, at);
+        const struct worker_connection *connection = worker_connection_at(core, request->connection);
+        const struct worker_claims *claims = &core->streams[block->stream]->claims;
+        uint64_t job = claims->items[connection->handles[request->handle].claim].job_hash;
+        bool again = false;
+        for (uint32_t other = block->first_waiter; other != at && !again;) {
+            const struct worker_request *earlier = worker_request_at(core, other);
+            connection = worker_connection_at(core, earlier->connection);
+            again = claims->items[connection->handles[earlier->handle].claim].job_hash == job;
+            other = earlier->block_next;
+        }
+        jobs += again ? 0 : 1;
+        at = request->block_next;
+    }
+    return jobs;
+}
+
+static void start_making(struct worker_core *core, uint32_t index, uint64_t offset)
+{
+    struct worker_block *block = worker_block_at(core, index);
+    struct worker_stream *stream = core->streams[block->stream];
+    bool pressed = false;
+    if (worker_history_was_made(&stream->history, block->epoch, block->number, &pressed))
+        block->cause = pressed ? WORKER_CAUSE_PRESSURE : WORKER_CAUSE_LATE;
+    heap_remove(core, &stream->queue, block->heap_at);
+    become(core, block, WORKER_MAKING);
+    block->offset = offset;
+    block->size_bytes = stream->block_bytes;
+    uint32_t rows = worker_block_rows(stream, block->number);
+    charge(core, stream, rows);
+    worker_core_act(core, &(struct worker_action){.kind = WORKER_MAKE,
+                                                  .stream = stream->context,
+                                                  .block = worker_slots_handle(&core->blocks, index),
+                                                  .epoch = block->epoch,
+                                                  .number = block->number,
+                                                  .rows = rows,
+                                                  .offset = offset,
+                                                  .size_bytes = stream->block_bytes,
+                                                  .deadline_ns = block->deadline_ns,
+                                                  .jobs = jobs_waiting(core, block),
+                                                  .cause = block->cause});
+}
+
+void worker_block_admit(struct worker_core *core, int64_t now_ns)
+{
+    (void)now_ns;
+    while (core->counts.blocks_making < core->options.making_max) {
+        uint32_t stream = next_stream(core);
+        uint64_t offset;
+        if (stream == WORKER_NONE || !reserve(core, core->streams[stream]->block_bytes, &offset))
+            return;
+        start_making(core, core->streams[stream]->queue.blocks[0], offset);
+    }
+}
+
+static void measure(struct worker_stream *stream, int64_t cost_ns, uint32_t rows)
+{
+    double row_ns = (double)cost_ns / rows;
+    stream->row_cost_ns = stream->row_cost_ns > 0 ? 0.875 * stream->row_cost_ns + 0.125 * row_ns : row_ns;
+}
+
+/* MAKING -> READY: everyone who waited is served. */
+static void ready(struct worker_core *core, uint32_t index, const struct worker_made *made)
+{
+    struct worker_block *block = worker_block_at(core, index);
+    struct worker_stream *stream = core->streams[block->stream];
+    uint32_t rows = worker_block_rows(stream, block->number);
+    uint64_t used = made->used_bytes > 0 ? worker_arena_round(made->used_bytes) : block->size_bytes;
+    if (used < block->size_bytes) {
+        if (!worker_arena_give(&core->arena, block->offset + used,
+                               worker_arena_round(block->size_bytes) - used))
+            core->broken = true;
+        block->size_bytes = used;
+    }
+    become(core, block, WORKER_READY);
+    block->attempts = 0;
+    core->evictable_bytes += worker_arena_round(block->size_bytes);
+    struct worker_shelf_entry entry = {worker_block_start(stream, block->epoch, block->number), rows, index,
+                                       0};
+    if (!worker_shelf_put(&stream->shelf, entry)) {
+        core->broken = true;
+        return;
+    }
+    worker_history_made(&stream->history, block->epoch, block->number);
+    core->counts.blocks_made++;
+    core->counts.rows_made += rows;
+    core->counts.blocks_remade[block->cause]++;
+    if (made->cost_ns > 0)
+        measure(stream, made->cost_ns, rows);
+    while (block->first_waiter != WORKER_NONE)
+        worker_request_serve(core, block->first_waiter);
+}
+
+static uint32_t rest_ms(uint32_t attempts)
+{
+    uint32_t doublings = attempts < 16 ? attempts : 16;
+    uint64_t rest = (uint64_t)WORKER_REST_FIRST_MS << doublings;
+    return rest < WORKER_REST_MOST_MS ? (uint32_t)rest : WORKER_REST_MOST_MS;
+}
+
+/* MAKING -> RESTING: an item cannot be had now. */
+static void rest(struct worker_core *core, int64_t now_ns, uint32_t index, const struct worker_made *made)
+{
+    struct worker_block *block = worker_block_at(core, index);
+    const char *text = made->text ? made->text : "unavailable";
+    uint32_t after_ms = rest_ms(block->attempts++);
+    give_memory(core, block);
+    become(core, block, WORKER_RESTING);
+    block->deadline_ns = now_ns + after_ms * BASE_NS_PER_MS;
+    block->text = strdup(text);
+    core->counts.blocks_unavailable++;
+    while (block->first_waiter != WORKER_NONE)
+        worker_request_retry(core, block->first_waiter, made->code, after_ms, text);
+    worker_core_begin_tick(core, now_ns);
+}
+
+void worker_core_made(struct worker_core *core, int64_t now_ns, uint64_t handle,
+                      const struct worker_made *made)
+{
+    struct worker_block *block = worker_slots_find(&core->blocks, handle);
+    if (!block || block->state != WORKER_MAKING)
+        return;
+    uint32_t index = (uint32_t)handle, stream = block->stream;
+    if (made->code == BASE_OK) {
+        ready(core, index, made);
+    } else if (base_error_class(made->code) == BASE_CLASS_RETRYABLE) {
+        rest(core, now_ns, index, made);
+    } else {
+        while (block->first_waiter != WORKER_NONE)
+            worker_request_fail(core, block->first_waiter, made->code, made->text ? made->text : "failed");
+        core->counts.blocks_failed++;
+        worker_block_forget(core, index);
+    }
+    worker_block_admit(core, now_ns);
+    worker_core_release_stream(core, stream);
+}
+
+void worker_block_forget_rested(struct worker_core *core, int64_t now_ns)
+{
+    for (uint32_t i = 0; i < core->blocks.count && core->resting > 0; i++) {
+        const struct worker_block *block = worker_block_at(core, i);
+        if (!block->slot.used || block->state != WORKER_RESTING ||
+            now_ns < block->deadline_ns + WORKER_REST_FORGET_NS)
+            continue;
+        uint32_t stream = block->stream;
+        worker_block_forget(core, i);
+        worker_core_release_stream(core, stream);
+    }
+}
+
+void worker_block_clear(struct worker_core *core)
+{
+    for (uint32_t i = 0; i < core->blocks.count; i++)
+        if (worker_block_at(core, i)->slot.used)
+            free(worker_block_at(core, i)->text);
+}
+
+uint32_t worker_block_estimate_ms(const struct worker_core *core, const struct worker_block *block)
+{
+    const struct worker_stream *stream = core->streams[block->stream];
+    double block_ms = stream->row_cost_ns * stream->block_rows / 1e6;
+    double before =
+        block->state == WORKER_QUEUED ? 1.0 + (double)block->heap_at / core->options.making_max : 0.5;
+    double estimate = block_ms * before;
+    return estimate < 60000 ? (uint32_t)estimate : 60000;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/claims.h"
+
+#include "base/hash.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void worker_claims_init(struct worker_claims *claims, uint64_t wrap)
+{
+    *claims = (struct worker_claims){.wrap = wrap};
+}
+
+void worker_claims_fini(struct worker_claims *claims)
+{
+    for (uint32_t i = 0; i < claims->count; i++)
+        free(claims->items[i].job);
+    free(claims->items);
+    free(claims->sorted);
+    *claims = (struct worker_claims){0};
+}
+
+static struct worker_claim *add(struct worker_claims *claims)
+{
+    for (uint32_t i = 0; i < claims->count; i++)
+        if (!claims->items[i].job)
+            return &claims->items[i];
+    if (claims->count == claims->capacity) {
+        uint32_t capacity = claims->capacity ? claims->capacity * 2 : 4;
+        struct worker_claim *items = realloc(claims->items, capacity * sizeof *items);
+        if (!items)
+            return NULL;
+        claims->items = items;
+        claims->capacity = capacity;
+    }
+    claims->items[claims->count] = (struct worker_claim){0};
+    return &claims->items[claims->count++];
+}
+
+int64_t worker_claims_open(struct worker_claims *claims, const char *job, uint32_t rank)
+{
+    uint64_t hash = base_hash_xxh3(job, strlen(job));
+    for (uint32_t i = 0; i < claims->count; i++) {
+        struct worker_claim *claim = &claims->items[i];
+        if (claim->job && claim->job_hash == hash && claim->rank == rank && strcmp(claim->job, job) == 0) {
+            claim->handles++;
+            return i;
+        }
+    }
+    struct worker_claim *claim = add(claims);
+    char *copy = claim ? strdup(job) : NULL;
+    if (!copy)
+        return -1;
+    *claim = (struct worker_claim){.job = copy, .job_hash = hash, .rank = rank, .handles = 1};
+    claims->in_use++;
+    return claim - claims->items;
+}
+
+static void forget(struct worker_claims *claims, struct worker_claim *claim)
+{
+    free(claim->job);
+    *claim = (struct worker_claim){0};
+    claims->in_use--;
+}
+
+void worker_claims_close(struct worker_claims *claims, uint32_t index)
+{
+    struct worker_claim *claim = &claims->items[index];
+    claim->handles--;
+    if (claim->handles == 0 && !claim->live)
+        forget(claims, claim);
+}
+
+void worker_claims_move(struct worker_claims *claims, uint32_t index, uint64_t low_water)
+{
+    struct worker_claim *claim = &claims->items[index];
+    if (claim->live && claim->low_water == low_water)
+        return;
+    claim->live = true;
+    claim->low_water = low_water;
+    claims->stale = true;
+}
+
+static bool listed(const char *const *jobs, int count, const char *job)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(jobs[i], job) == 0)
+            return true;
+    return false;
+}
+
+void worker_claims_list(struct worker_claims *claims, const char *const *jobs, int count)
+{
+    for (uint32_t i = 0; i < claims->count; i++) {
+        struct worker_claim *claim = &claims->items[i];
+        if (!claim->job || listed(jobs, count, claim->job))
+            continue;
+        claim->live = false;
+        claims->stale = true;
+        if (claim->handles == 0)
+            forget(claims, claim);
+    }
+}
+
+static int compare(const void *a, const void *b)
+{
+    const uint64_t *left = a, *right = b;
+    return (*left > *right) - (*left < *right);
+}
+
+bool worker_claims_sort(struct worker_claims *claims)
+{
+    if (!claims->stale)
+        return true;
+    if (claims->sorted_capacity < claims->count) {
+        uint64_t *sorted = realloc(claims->sorted, claims->capacity * sizeof *sorted);
+        if (!sorted)
+            return false;
+        claims->sorted = sorted;
+        claims->sorted_capacity = claims->capacity;
+    }
+    claims->sorted_count = 0;
+    for (uint32_t i = 0; i < claims->count; i++)
+        if (claims->items[i].job && claims->items[i].live)
+            claims->sorted[claims->sorted_count++] = claims->items[i].low_water;
+    if (claims->sorted_count > 1)
+        qsort(claims->sorted, claims->sorted_count, sizeof *claims->sorted, compare);
+    claims->stale = false;
+    return true;
+}
+
+uint64_t worker_claims_next_use(const struct worker_claims *claims, uint64_t start, uint64_t end)
+{
+    uint32_t low = 0, high = claims->sorted_count; /* low: how many are before `end` */
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (claims->sorted[middle] < end)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low > 0)
+        return claims->sorted[low - 1] >= start ? 0 : start - claims->sorted[low - 1];
+    if (claims->wrap > 0 && claims->sorted_count > 0)
+        return start + claims->wrap - claims->sorted[claims->sorted_count - 1];
+    return WORKER_CLAIMS_NEVER;
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of the worker's machine (worker/core.h), shared by core.c, block.c, request.c and session.c
+ * only. */
+#ifndef WORKER_MACHINE_H
+#define WORKER_MACHINE_H
+
+#include "worker/arena.h"
+#include "worker/claims.h"
+#include "worker/core.h"
+#include "worker/history.h"
+#include "worker/shelf.h"
+#include "worker/slots.h"
+
+#define WORKER_NONE UINT32_MAX
+#define WORKER_REST_FORGET_NS                                                                                \
+    (30 * INT64_C(1000000000)) /* a resting block that nobody asks for is forgotten */
+
+struct worker_heap {  /* queued blocks of a stream, least deadline first */
+    uint32_t *blocks; /* owned */
+    uint32_t count, capacity;
+};
+
+struct worker_stream {
+    uint8_t hash[32], fingerprint[16];
+    void *context;
+    uint64_t items, blocks, block_bytes;
+    uint32_t block_rows;
+    bool uses_epoch, live;
+    uint32_t plan_version;
+    uint64_t *homes; /* SCHEDULER_PLAN_SLOTS; owned; NULL: no plan yet */
+    struct worker_claims claims;
+    struct worker_shelf shelf;
+    struct worker_history history;
+    struct worker_heap queue;
+    uint32_t handle_count, block_count; /* that keep it */
+    double row_cost_ns;                 /* measured, smoothed */
+    double charged_ns;                  /* fair queueing: what it has had */
+    bool asked;                         /* front is known */
+    uint32_t front_epoch;
+    uint64_t front_position;
+};
+
+struct worker_block {
+    struct worker_slot slot;
+    uint32_t hash_next, stream;
+    uint32_t epoch;
+    uint64_t number;
+    enum worker_block_state state;
+    enum worker_cause cause;
+    uint64_t offset, size_bytes; /* MAKING, READY */
+    int64_t deadline_ns;         /* QUEUED, MAKING; RESTING: until */
+    uint32_t heap_at, first_waiter, waiters, pins, attempts;
+    char *text; /* RESTING: why; owned */
+};
+
+struct worker_request {
+    struct worker_slot slot;
+    uint64_t id; /* the client's */
+    uint32_t connection, handle, stream, block;
+    uint32_t epoch; /* as asked */
+    uint16_t from, to;
+    bool sending, orphan;                        /* orphan: its connection is gone, only the pin is left */
+    uint32_t block_next, block_before;           /* waiters of the block */
+    uint32_t connection_next, connection_before; /* requests of the connection */
+};
+
+struct worker_handle {
+    uint32_t number, stream, claim, inflight;
+};
+
+struct worker_connection {
+    struct worker_slot slot;
+    struct worker_handle *handles; /* owned */
+    uint32_t handle_count, handle_capacity;
+    uint32_t first_request, requests;
+    bool dropped; /* DROP was said: nothing more is heard or answered */
+};
+
+struct worker_queued_action {
+    struct worker_action action;
+    char *text; /* owned */
+};
+
+struct worker_core {
+    struct worker_core_options options;
+    bool broken, draining;
+    int64_t tick_ns; /* the next one; INT64_MAX: none */
+    struct worker_arena arena;
+    uint64_t evictable_bytes;
+    struct worker_stream **streams; /* NULL: free place */
+    uint32_t stream_capacity;
+    struct worker_slots blocks, requests, connections;
+    uint32_t *buckets; /* first block of each chain; a power of two */
+    uint32_t bucket_count, resting;
+    double charged_ns;                    /* of the stream served last */
+    struct worker_queued_action *actions; /* a ring */
+    uint32_t action_first, action_count, action_capacity;
+    char *taken_text;
+    struct worker_counts counts;
+};
+
+/* ---- core.c ---- */
+
+/* Queues an action; `text` is copied. */
+void worker_core_act(struct worker_core *core, const struct worker_action *action);
+struct worker_stream *worker_core_find_stream(struct worker_core *core, const uint8_t hash[32],
+                                              uint32_t *index);
+void worker_core_release_stream(struct worker_core *core,
+                                uint32_t index); /* frees it when nothing is left of it */
+void worker_core_begin_tick(struct worker_core *core, int64_t now_ns); /* somebody waits from now on */
+
+/* ---- block.c: states, admission, eviction ---- */
+
+static inline struct worker_block *worker_block_at(const struct worker_core *core, uint32_t index)
+{
+    return worker_slots_at(&core->blocks, index);
+}
+uint64_t worker_block_start(const struct worker_stream *stream, uint32_t epoch, uint64_t number);
+uint32_t worker_block_rows(const struct worker_stream *stream, uint64_t number);
+uint32_t worker_block_find(const struct worker_core *core, uint32_t stream, uint32_t epoch, uint64_t number);
+/* ABSENT -> QUEUED. WORKER_NONE: no memory. */
+uint32_t worker_block_queue(struct worker_core *core, uint32_t stream, uint32_t epoch, uint64_t number,
+                            int64_t deadline_ns);
+void worker_block_requeue(struct worker_core *core, uint32_t index,
+                          int64_t deadline_ns); /* RESTING -> QUEUED */
+void worker_block_hasten(struct worker_core *core, uint32_t index,
+                         int64_t deadline_ns);                      /* an earlier deadline */
+void worker_block_forget(struct worker_core *core, uint32_t index); /* -> ABSENT, no pins, no waiters */
+void worker_block_pin(struct worker_core *core, uint32_t index);
+void worker_block_unpin(struct worker_core *core, uint32_t index);
+/* Starts what can be started. Called at the end of every event that may have made room. */
+void worker_block_admit(struct worker_core *core, int64_t now_ns);
+void worker_block_forget_rested(struct worker_core *core, int64_t now_ns);
+void worker_block_clear(struct worker_core *core); /* frees what blocks own, at the end */
+uint32_t worker_block_estimate_ms(const struct worker_core *core, const struct worker_block *block);
+
+/* ---- request.c: answers ---- */
+
+static inline struct worker_request *worker_request_at(const struct worker_core *core, uint32_t index)
+{
+    return worker_slots_at(&core->requests, index);
+}
+void worker_request_serve(struct worker_core *core, uint32_t index); /* waiting -> DATA */
+void worker_request_end(struct worker_core *core, uint32_t index);   /* out of all lists */
+void worker_request_wait(struct worker_core *core, const struct worker_request *request);
+void worker_request_retry(struct worker_core *core, uint32_t index, enum base_code code, uint32_t after_ms,
+                          const char *text);
+void worker_request_fail(struct worker_core *core, uint32_t index, enum base_code code, const char *text);
+/* Waiting ones are forgotten, those being sent live on for their pins. */
+void worker_request_abandon_all(struct worker_core *core, uint32_t connection);
+
+/* ---- session.c: connections and handles ---- */
+
+static inline struct worker_connection *worker_connection_at(const struct worker_core *core, uint32_t index)
+{
+    return worker_slots_at(&core->connections, index);
+}
+/* FAIL of the connection, then DROP: it broke the rules. */
+void worker_session_drop(struct worker_core *core, uint32_t connection, enum base_code code,
+                         const char *text);
+struct worker_handle *worker_session_handle(const struct worker_connection *connection, uint32_t number);
+void worker_session_move(struct worker_core *core, const struct worker_handle *handle, uint32_t epoch,
+                         uint64_t position);
+
+#endif

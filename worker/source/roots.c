@@ -38,6 +38,14 @@ static const char *behind(const char *path, const char *folder)
     return path + length + strspn(path + length, "/");
 }
 
+static bool climbs(const char *path)
+{
+    for (const char *part = strstr(path, "/.."); part; part = strstr(part + 3, "/.."))
+        if (part[3] == '/' || part[3] == 0)
+            return true;
+    return false;
+}
+
 static enum base_code add_root(struct source_roots *roots, const char *path, struct base_error *error)
 {
     struct root *root = &roots->roots[roots->count++];
@@ -149,7 +157,7 @@ static enum base_code refuse(const struct source_roots *roots, const char *path,
                           list);
 }
 
-/* `inside`: the path as written lies beneath a root, so that saying what is missing tells a stranger nothing new. */
+/* `inside`: the path as written lies beneath a root: only then may a stranger learn what is missing. */
 static enum base_code open_resolved(const struct source_roots *roots, const char *path, bool inside,
                                     int flags, int *fd, struct base_error *error)
 {
@@ -186,7 +194,7 @@ enum base_code source_roots_open_any(const struct source_roots *roots, const cha
             rest = behind(path, root->real);
         if (!rest)
             continue;
-        inside = true;
+        inside = !climbs(path);
         *fd = open_beneath(root, rest, flags);
         if (*fd >= 0)
             return BASE_OK;

@@ -356,7 +356,8 @@ static enum base_code tell_folder(const struct walk *walk, struct folder *folder
             return no_memory(file->name, error);
         struct source_found found = {name, label, file->size_bytes, file->mtime_ns,
                                      file->skipped || label < 0};
-        code = walk->visitor->found(walk->visitor->context, &found, error);
+        code = file->problem ? report(walk, name, file->problem, error)
+                             : walk->visitor->found(walk->visitor->context, &found, error);
         free(name);
     }
     return code;

@@ -49,6 +49,7 @@ tests() {
     local name=$1 preset=$2 labels=$3 start=$SECONDS
     shift 3
     "${unrandomised[@]}" ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
+        --test-output-size-passed 65536 \
         --output-junit "$results/$name.xml" -L "$labels" "${without[@]}" "$@" >"$results/$name.log" 2>&1
     local status=$?
     printf '== %-20s %4d s: %s\n' "$name" $((SECONDS - start)) "$(grep -E 'tests passed|No tests' "$results/$name.log")"

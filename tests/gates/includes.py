@@ -40,7 +40,7 @@ ARROWS = {
 OWNERS = {
     r"grpc/": ["proto/rpc"],
     r"protobuf-c/": ["proto"],
-    r"event2/": ["server", "worker", "client/src"],
+    r"event2/": ["server", "worker"],
     r"(jpeglib|jerror|turbojpeg)\.h": ["worker/decode"],
     r"png\.h": ["worker/decode"],
     r"sqlite3\.h": ["server/store"],

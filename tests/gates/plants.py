@@ -60,7 +60,8 @@ class Includes(Gate):
         self.assert_clean("includes.py")
         rows = [
             ("base/up.c", '#include "scheduler/scheduler.h"\n', "base/up.c:2: base may not include scheduler/scheduler.h"),
-            ("proto/wire/up.c", '#include "server/server.h"\n', "proto may not include server/server.h"),
+            ("proto/wire/up.c", '#include "server/server.h"\n', "proto/wire may not include server/server.h"),
+            ("proto/rpc/up.c", '#include "scheduler/scheduler.h"\n', "proto may not include scheduler/scheduler.h"),
             ("scheduler/up.c", '#include "proto/wire/proto_wire.h"\n', "scheduler may not include proto/wire/proto_wire.h"),
             ("server/side.c", '#include "client/cli/client_cli.h"\n', "server may not include client/cli/client_cli.h"),
             ("worker/side.c", '#include "server/server.h"\n', "worker may not include server/server.h"),
@@ -73,8 +74,10 @@ class Includes(Gate):
         for path, text, said in rows:
             with self.subTest(path):
                 self.plant(path, text)
-                self.assert_caught(said, "includes.py")
-                (self.tree / path).unlink()
+                try:
+                    self.assert_caught(said, "includes.py")
+                finally:
+                    (self.tree / path).unlink()
         self.assert_clean("includes.py")
 
     def test_third_party_headers(self):
@@ -95,8 +98,10 @@ class Includes(Gate):
         for path, text, said in rows:
             with self.subTest(text):
                 self.plant(path, text)
-                self.assert_caught(said, "includes.py")
-                (self.tree / path).unlink()
+                try:
+                    self.assert_caught(said, "includes.py")
+                finally:
+                    (self.tree / path).unlink()
         self.plant("server/store/a.c", "#include <sqlite3.h>\n")
         self.plant("base/hash.c", "#include <openssl/evp.h>\n")
         self.assert_clean("includes.py")
@@ -164,6 +169,97 @@ class Tidy(Gate):
         (self.tree / "build/release").mkdir(parents=True)
         command = {"directory": str(self.tree), "file": path, "command": "cc -std=c17 -I. -c " + path}
         (self.tree / "build/release/compile_commands.json").write_text(json.dumps([command]))
+
+
+class Packages(unittest.TestCase):
+    """deploy/packages.sh among planted commands: `dpkg-query` knows gcc only, `apt-get` and `sudo` say what they were given."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="millrace-gate-")
+        self.addCleanup(folder.cleanup)
+        self.bin = pathlib.Path(folder.name)
+        for name in ("bash", "sed", "dirname", "env"):
+            (self.bin / name).symlink_to(shutil.which(name))
+        self.command("dpkg-query", '[ "${@: -1}" = gcc ] && echo -n installed')
+        self.command("apt-get", 'echo "apt-get $*"; [ "${@: -1}" != broken ]')
+        self.command("id", "echo 1000")
+
+    def command(self, name, text):
+        (self.bin / name).write_text("#!/bin/bash\n%s\n" % text)
+        (self.bin / name).chmod(0o755)
+
+    def run_with(self, *lines):
+        (self.bin / "packages.txt").write_text("\n".join(lines) + "\n")
+        environment = {"PATH": str(self.bin), "MILLRACE_PACKAGES": str(self.bin / "packages.txt")}
+        result = subprocess.run([ROOT / "deploy/packages.sh"], env=environment, capture_output=True, text=True)
+        return result.returncode, result.stdout + result.stderr
+
+    def test_nothing_missing(self):
+        self.assertEqual(self.run_with("build gcc"), (0, ""))
+
+    def test_neither_root_nor_sudo(self):
+        code, output = self.run_with("build gcc", "build absent")
+        self.assertEqual(code, 1)
+        self.assertIn("no root and no sudo: ask an administrator for: apt-get install absent", output)
+
+    def test_sudo_and_root(self):
+        self.command("sudo", 'echo -n "sudo "; exec "$@"')
+        self.assertIn("sudo apt-get install -q -y --no-install-recommends absent", self.run_with("build gcc", "build absent")[1])
+        self.command("id", "echo 0")
+        code, output = self.run_with("build gcc", "build absent")
+        self.assertEqual(code, 0)
+        self.assertNotIn("sudo", output)
+
+    def test_apt_fails(self):
+        self.command("id", "echo 0")
+        code, output = self.run_with("build broken")
+        self.assertEqual(code, 1)
+        self.assertIn("apt-get could not install: broken", output)
+
+    def test_wrong_set(self):
+        code, output = self.run_with("test gcc")
+        self.assertEqual(code, 2)
+        self.assertIn('no set "build"', output)
+
+
+class Summary(unittest.TestCase):
+    """The closing count of tests/run.sh counts what failed, was skipped, or never came to be tested."""
+
+    def count(self, cases, failed=()):
+        with tempfile.TemporaryDirectory(prefix="millrace-gate-") as folder:
+            text = "<testsuite>%s</testsuite>" % "".join(cases)
+            (pathlib.Path(folder) / "part.xml").write_text(text)
+            for name in failed:
+                (pathlib.Path(folder) / (name + ".failed")).write_text("why")
+            result = subprocess.run([ROOT / "tests/summary.py", "count", folder], capture_output=True, text=True)
+            return result.returncode, result.stdout.splitlines()
+
+    PASS = '<testcase name="p" status="run"/>'
+    INNER = """<testcase name="i" status="run"><system-out>[ RUN      ] t
+[  SKIPPED ] t
+[==========] 2 test(s) run.
+[  SKIPPED ] 1 test(s), listed below:
+[  SKIPPED ] t
+</system-out></testcase>"""
+
+    def test_rows(self):
+        rows = [
+            ([self.PASS, self.PASS], (), 0, "2 passed, 0 failed, 0 skipped"),
+            ([self.PASS, '<testcase name="f" status="fail"><failure message=""/></testcase>'], (), 1, "1 passed, 1 failed, 0 skipped"),
+            ([self.PASS, '<testcase name="s" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/></testcase>'], (), 0, "1 passed, 0 failed, 1 skipped"),
+            ([self.PASS, '<testcase name="u" status="notrun"><skipped message="Unable to find executable"/></testcase>'], (), 1,
+             "1 passed, 1 failed, 0 skipped"),
+            ([self.INNER], (), 0, "1 passed, 0 failed, 1 skipped"),
+            ([self.PASS, '<testcase name="n" status="notrun"/>'], (), 1, "1 passed, 1 failed, 0 skipped"),
+            ([self.PASS], ("build",), 1, "1 passed, 1 failed, 0 skipped"),
+            ([], (), 1, "0 passed, 0 failed, 0 skipped"),
+        ]
+        for cases, failed, code, line in rows:
+            with self.subTest(line):
+                status, lines = self.count(cases, failed)
+                self.assertEqual((status, lines[-1]), (code, line))
+        self.assertIn("skipped: part: s", self.count(rows[2][0])[1])
+        self.assertIn("skipped: part: i: t", self.count([self.INNER])[1])
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@
 
 #define ARMED_PER_METHOD 4
 #define CALLS_PER_CONNECTION 4096
+#define HANDSHAKE_TIMEOUT_MS 10000
 
 struct rpc_server {
     grpc_server *grpc;
@@ -210,6 +211,8 @@ static grpc_server *make_grpc_server(grpc_completion_queue *queue)
     rpc_args_init(&args);
     rpc_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT, 0); /* else two servers share a port, silently */
     rpc_args_add(&args, GRPC_ARG_MAX_CONCURRENT_STREAMS, CALLS_PER_CONNECTION);
+    rpc_args_add(&args, "grpc.server_handshake_timeout_ms",
+                 HANDSHAKE_TIMEOUT_MS); /* whoever connects and says nothing */
     grpc_server *server = grpc_server_create(&args.list, NULL);
     grpc_server_register_completion_queue(server, queue, NULL);
     return server;

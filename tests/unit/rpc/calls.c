@@ -76,17 +76,32 @@ void calls_await(struct kept *kept, struct base_mailbox *mailbox)
     assert_int_equal(atomic_load(&kept->times), 1);
 }
 
-void calls_await_gone(struct rpc_channel *channel, uint64_t want)
+static void ask_counts(struct rpc_channel *channel, uint64_t *calls, uint64_t *gone)
 {
     Millrace__Test__Many request = MILLRACE__TEST__MANY__INIT;
+    ProtobufCMessage *message;
+    enum base_code code = rpc_call_wait(channel, &millrace__test__echo__descriptor, "Count", &request.base,
+                                        CALLS_TIMEOUT_MS, &message, NULL);
+    assert_int_equal(code, BASE_OK);
+    const Millrace__Test__Counts *counts = (const void *)message;
+    *calls = counts->calls;
+    *gone = counts->gone;
+    protobuf_c_message_free_unpacked(message, NULL);
+}
+
+void calls_await_counts(struct rpc_channel *channel, uint64_t calls, uint64_t gone)
+{
     int64_t deadline_ns = base_clock_deadline_ns(CALLS_TIMEOUT_MS);
-    for (uint64_t gone = 0; gone < want;) {
+    uint64_t calls_now = 0, gone_now = 0;
+    while (calls_now < calls || gone_now < gone) {
         assert_true(base_clock_now_ns() < deadline_ns);
-        ProtobufCMessage *message;
-        assert_int_equal(rpc_call_wait(channel, &millrace__test__echo__descriptor, "Count", &request.base,
-                                       5000, &message, NULL),
-                         BASE_OK);
-        gone = ((const Millrace__Test__Counts *)(const void *)message)->gone;
-        protobuf_c_message_free_unpacked(message, NULL);
+        ask_counts(channel, &calls_now, &gone_now);
     }
+}
+
+uint64_t calls_count(struct rpc_channel *channel)
+{
+    uint64_t calls, gone;
+    ask_counts(channel, &calls, &gone);
+    return calls;
 }

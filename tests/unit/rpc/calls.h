@@ -29,7 +29,10 @@ void calls_start(struct rpc_channel *channel, const Millrace__Test__EchoRequest 
 /* Waits until `kept` was answered; the test fails after CALLS_TIMEOUT_MS. `mailbox` (or NULL) is drained
  * meanwhile. */
 void calls_await(struct kept *kept, struct base_mailbox *mailbox);
-/* Held calls at the server whose caller has gone, waiting until there are `want`. */
-void calls_await_gone(struct rpc_channel *channel, uint64_t want);
+/* Asks the service until its handler has been given `calls` Says and `gone` callers of held ones have gone. A call may be
+ * cancelled before its handler sees it: wait for the one before causing the other. */
+void calls_await_counts(struct rpc_channel *channel, uint64_t calls, uint64_t gone);
+/* How many Says the handler has been given. */
+uint64_t calls_count(struct rpc_channel *channel);
 
 #endif

@@ -80,6 +80,14 @@ class Case(unittest.TestCase):
         more.setdefault("timeout", 20)
         return self.channel.unary_unary(path)(data, **more)
 
+    def count(self):
+        return self.method("/millrace.test.Echo/Count", echo_pb2.Many, echo_pb2.Counts)(echo_pb2.Many(), timeout=20)
+
+    def await_counts(self, wanted):
+        deadline = time.monotonic() + 20
+        while not wanted(self.count()):
+            self.assertLess(time.monotonic(), deadline)
+
     def assert_fails(self, status, call, *args, **more):
         with self.assertRaises(grpc.RpcError) as caught:
             call(*args, **more)
@@ -137,13 +145,11 @@ class Calls(Case):
         start = time.monotonic()
         self.assert_fails(grpc.StatusCode.DEADLINE_EXCEEDED, self.say, echo_pb2.EchoRequest(hold=True), timeout=0.2)
         self.assertLess(time.monotonic() - start, 5)
-        future = self.say.future(echo_pb2.EchoRequest(hold=True), timeout=20)
-        self.say(echo_pb2.EchoRequest(), timeout=20)
+        before = self.count()
+        future = self.say.future(echo_pb2.EchoRequest(hold=True), timeout=60)
+        self.await_counts(lambda now: now.calls > before.calls)
         future.cancel()
-        count = self.method("/millrace.test.Echo/Count", echo_pb2.Many, echo_pb2.Counts)
-        deadline = time.monotonic() + 10
-        while count(echo_pb2.Many(), timeout=20).gone < 2:
-            self.assertLess(time.monotonic(), deadline)
+        self.await_counts(lambda now: now.gone > before.gone)
 
     def test_many_at_once(self):
         futures = [self.say.future(echo_pb2.EchoRequest(text=str(i), delay_ms=100), timeout=30) for i in range(300)]
@@ -208,7 +214,7 @@ class Health(Case):
 
     def test_stop_with_calls_in_flight(self):
         futures = [self.say.future(echo_pb2.EchoRequest(hold=True), timeout=60) for _ in range(20)]
-        self.say(echo_pb2.EchoRequest(), timeout=20)
+        self.await_counts(lambda now: now.calls == 20)
         self.stopped = True
         self.assertLess(self.server.stop(), 1500)  # its grace is 500 ms
         for future in futures:

@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/cluster_state.h"
+
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *scheduler_job_state_name(enum scheduler_job_state state)
+{
+    static const char *const names[] = {"preparing", "waiting", "running", "lost", "closed", "refused"};
+    return (unsigned)state < sizeof names / sizeof names[0] ? names[state] : "unknown";
+}
+
+void cluster_job_touch(struct scheduler_cluster *cluster, struct cluster_job *job)
+{
+    job->view.revision = ++cluster->revision;
+}
+
+struct cluster_job *cluster_job_find(const struct scheduler_cluster *cluster, const char *id)
+{
+    for (int i = 0; i < cluster->job_count; i++)
+        if (strcmp(cluster->jobs[i]->view.id, id) == 0)
+            return cluster->jobs[i];
+    return NULL;
+}
+
+void cluster_job_destroy(struct cluster_job *job)
+{
+    if (!job)
+        return;
+    free(job->pipeline_text);
+    free(job->ranks);
+    free(job);
+}
+
+bool cluster_job_live(const struct cluster_job *job)
+{
+    return job->view.ranks_live > 0 && job->view.state != SCHEDULER_JOB_REFUSED;
+}
+
+bool cluster_job_reads(const struct cluster_job *job, const struct cluster_stream *stream)
+{
+    return job->view.stream == &stream->view && cluster_job_live(job) && job->view.has_start;
+}
+
+static void count_ranks(struct scheduler_cluster *cluster, struct cluster_job *job)
+{
+    job->view.ranks_open = job->view.ranks_live = 0;
+    job->check_ns = CLUSTER_NEVER_NS;
+    job->view.at = job->ranks[0].at;
+    for (uint32_t i = 0; i < job->view.shape.world; i++) {
+        const struct cluster_rank *rank = &job->ranks[i];
+        job->view.ranks_open += rank->state == CLUSTER_RANK_OPEN;
+        job->view.ranks_live += rank->live;
+        if (rank->live && rank->lease_until_ns < job->check_ns)
+            job->check_ns = rank->lease_until_ns;
+        if (cluster_cursor_compare(rank->at, job->view.at) < 0)
+            job->view.at = rank->at;
+    }
+    cluster->jobs_changed = true;
+}
+
+/* ---- what an open asks for ---- */
+
+static enum base_code check_id(const char *id, struct base_error *error)
+{
+    size_t size = id ? strnlen(id, SCHEDULER_JOB_CHARS) : 0;
+    if (size == 0 || size == SCHEDULER_JOB_CHARS)
+        return base_error_set(error, BASE_INVALID, "job: its id must have 1 to %d bytes",
+                              SCHEDULER_JOB_CHARS - 1);
+    for (size_t i = 0; i < size; i++)
+        if ((unsigned char)id[i] <= ' ' || id[i] == 127)
+            return base_error_set(error, BASE_INVALID, "job: byte 0x%02x in its id, offset %zu",
+                                  (unsigned char)id[i], i);
+    return BASE_OK;
+}
+
+static enum base_code check_shape(const struct scheduler_job_request *request, struct base_error *error)
+{
+    uint64_t step = (uint64_t)request->world * request->batch;
+    if (request->world < 1 || request->world > SCHEDULER_WORLD_MAX || request->rank >= request->world)
+        return base_error_set(error, BASE_INVALID, "job %s: rank %u of %u: a world has 1 to %d ranks",
+                              request->job, request->rank, request->world, SCHEDULER_WORLD_MAX);
+    if (request->batch < 1 || request->batch > SCHEDULER_BATCH_MAX)
+        return base_error_set(error, BASE_INVALID, "job %s: batch %u, must be 1 to %d", request->job,
+                              request->batch, SCHEDULER_BATCH_MAX);
+    if ((unsigned)request->tail > SCHEDULER_TAIL_EXACT || (unsigned)request->join > SCHEDULER_JOIN_PARTIAL)
+        return base_error_set(error, BASE_INVALID, "job %s: unknown tail or join", request->job);
+    if (request->tail == SCHEDULER_TAIL_DROP && request->items < step)
+        return base_error_set(error, BASE_INVALID,
+                              "job %s: %" PRIu64 " items are less than one step of %u x %u, and tail is drop",
+                              request->job, request->items, request->world, request->batch);
+    return BASE_OK;
+}
+
+static enum base_code check_resume(const struct cluster_job *asked,
+                                   const struct scheduler_job_request *request, struct base_error *error)
+{
+    static const uint8_t zeros[BASE_SHA256_BYTES];
+    const struct scheduler_job_cursor *resume = request->resume;
+    char theirs[CLUSTER_SHORT_CHARS], ours[CLUSTER_SHORT_CHARS];
+    if (memcmp(resume->dataset_version, request->dataset_version, BASE_SHA256_BYTES) != 0) {
+        cluster_short(resume->dataset_version, theirs);
+        cluster_short(request->dataset_version, ours);
+        return base_error_set(error, BASE_CONFLICT,
+                              "job %s: the cursor is of dataset version %s, %s has version %s", request->job,
+                              theirs, asked->dataset, ours);
+    }
+    if (resume->at.epoch == UINT32_MAX || resume->first_epoch > resume->at.epoch)
+        return base_error_set(error, BASE_INVALID, "job %s: cursor at epoch %u with first epoch %u",
+                              request->job, resume->at.epoch, resume->first_epoch);
+    if (resume->at.position > request->items)
+        return base_error_set(error, BASE_INVALID, "job %s: cursor at position %" PRIu64 " of %" PRIu64,
+                              request->job, resume->at.position, request->items);
+    if (request->accept_new_bits || memcmp(resume->stream, zeros, BASE_SHA256_BYTES) == 0)
+        return BASE_OK;
+    struct scheduler_stream same = asked->wanted;
+    memcpy(same.fingerprint, resume->fingerprint, sizeof same.fingerprint);
+    enum base_code code = scheduler_stream_seal(&same, error);
+    if (code || memcmp(same.hash, resume->stream, sizeof same.hash) == 0)
+        return code;
+    cluster_short(resume->stream, theirs);
+    cluster_short(same.hash, ours);
+    return base_error_set(
+        error, BASE_CONFLICT,
+        "job %s: the cursor is of stream %s; this pipeline, sampler and seed make stream %s "
+        "(accept_new_bits continues in it)",
+        request->job, theirs, ours);
+}
+
+static void fill_asked(struct cluster_job *asked, const struct scheduler_job_request *request)
+{
+    snprintf(asked->view.id, sizeof asked->view.id, "%s", request->job);
+    snprintf(asked->dataset, sizeof asked->dataset, "%s",
+             request->dataset ? request->dataset : "the dataset");
+    asked->view.shape =
+        (struct scheduler_shape){request->items, request->world, 0, request->batch, request->tail};
+    asked->view.state = SCHEDULER_JOB_PREPARING;
+    asked->join = request->join;
+    asked->accept_new_bits = request->accept_new_bits;
+    asked->has_resume = request->resume != NULL;
+    if (request->resume)
+        asked->resume = *request->resume;
+    asked->ended_ns = asked->check_ns = CLUSTER_NEVER_NS;
+    asked->wanted.items = request->items;
+    asked->wanted.shuffle = request->shuffle;
+    memcpy(asked->wanted.dataset_version, request->dataset_version, BASE_SHA256_BYTES);
+    asked->wanted.seed =
+        request->has_seed ? request->seed : scheduler_stream_default_seed(request->dataset_version);
+}
+
+/* A launch as the request asks for it, no rank open yet. The caller's. */
+static enum base_code make_asked(const struct scheduler_job_request *request, struct cluster_job **out,
+                                 struct base_error *error)
+{
+    static const uint8_t zeros[16];
+    struct cluster_job *asked = NULL;
+    enum base_code code = check_id(request->job, error);
+    *out = NULL;
+    if (!code)
+        code = check_shape(request, error);
+    if (code)
+        return code;
+    const char *sample = request->sample_text ? request->sample_text : "";
+    if (strlen(sample) >= sizeof asked->wanted.sample_text)
+        return base_error_set(error, BASE_TOO_LARGE, "job %s: its sample section is over %d bytes",
+                              request->job, SCHEDULER_PIPELINE_TEXT_BYTES - 1);
+    asked = calloc(1, sizeof *asked);
+    if (asked) {
+        fill_asked(asked, request);
+        strcpy(asked->wanted.sample_text, sample);
+        asked->pipeline_text = strdup(request->pipeline_text ? request->pipeline_text : "");
+        asked->ranks = calloc(request->world, sizeof *asked->ranks);
+    }
+    if (!asked || !asked->pipeline_text || !asked->ranks)
+        code = base_error_set(error, BASE_NO_MEMORY, "job %s: no memory", request->job);
+    else if ((code = scheduler_stream_seal(&asked->wanted, error)))
+        base_error_prefix(error, code, "job %s", request->job);
+    else if (request->resume)
+        code = check_resume(asked, request, error);
+    if (code) {
+        cluster_job_destroy(asked);
+        return code;
+    }
+    memcpy(asked->view.key, asked->wanted.hash, sizeof asked->view.key);
+    asked->has_pin = request->resume && !request->accept_new_bits &&
+                     memcmp(request->resume->fingerprint, zeros, sizeof zeros) != 0;
+    if (asked->has_pin)
+        memcpy(asked->pin, request->resume->fingerprint, sizeof asked->pin);
+    *out = asked;
+    return BASE_OK;
+}
+
+static const char *tail_name(enum scheduler_tail tail)
+{
+    static const char *const names[] = {"drop", "pad", "exact"};
+    return names[tail];
+}
+
+static void describe_start(const struct cluster_job *job, char *text, size_t room)
+{
+    static const char *const joins[] = {"now", "next", "partial"};
+    if (job->has_resume)
+        snprintf(text, room, "cursor (epoch %u, position %" PRIu64 ", first epoch %u)", job->resume.at.epoch,
+                 job->resume.at.position, job->resume.first_epoch);
+    else
+        snprintf(text, room, "join %s", joins[job->join]);
+}
+
+/* Describes what two ranks of one launch ask for differently; false: nothing. */
+static bool differs(const struct cluster_job *a, const struct cluster_job *b, char mine[160],
+                    char theirs[160])
+{
+    const struct scheduler_shape *x = &a->view.shape, *y = &b->view.shape;
+    if (x->world != y->world || x->batch != y->batch || x->tail != y->tail) {
+        snprintf(mine, 160, "world %u, batch %u, tail %s", x->world, x->batch, tail_name(x->tail));
+        snprintf(theirs, 160, "world %u, batch %u, tail %s", y->world, y->batch, tail_name(y->tail));
+        return true;
+    }
+    if (memcmp(a->view.key, b->view.key, sizeof a->view.key) != 0) {
+        char one[CLUSTER_SHORT_CHARS], other[CLUSTER_SHORT_CHARS];
+        cluster_short(a->view.key, one);
+        cluster_short(b->view.key, other);
+        snprintf(mine, 160, "stream candidate %s (seed %" PRIu64 ")", one, a->wanted.seed);
+        snprintf(theirs, 160, "%s (seed %" PRIu64 ")", other, b->wanted.seed);
+        return true;
+    }
+    bool same_start = a->has_resume == b->has_resume && (a->has_resume || a->join == b->join);
+    if (same_start && a->has_resume)
+        same_start = cluster_cursor_compare(a->resume.at, b->resume.at) == 0 &&
+                     a->resume.first_epoch == b->resume.first_epoch;
+    if (!same_start) {
+        describe_start(a, mine, 160);
+        describe_start(b, theirs, 160);
+        return true;
+    }
+    if (a->has_resume &&
+        memcmp(a->resume.fingerprint, b->resume.fingerprint, sizeof a->resume.fingerprint) != 0) {
+        char one[CLUSTER_SHORT_CHARS], other[CLUSTER_SHORT_CHARS];
+        cluster_short(a->resume.fingerprint, one);
+        cluster_short(b->resume.fingerprint, other);
+        snprintf(mine, 160, "a cursor of fingerprint %s", one);
+        snprintf(theirs, 160, "of %s", other);
+        return true;
+    }
+    snprintf(mine, 160, "pipeline %.140s", a->pipeline_text);
+    snprintf(theirs, 160, "pipeline %.140s", b->pipeline_text);
+    return strcmp(a->pipeline_text, b->pipeline_text) != 0 || a->accept_new_bits != b->accept_new_bits;
+}
+
+/* ---- opening ---- */
+
+/* The new launch takes the old one's place; ranks keep the generation that they must exceed. */
+static void replace_launch(struct scheduler_cluster *cluster, struct cluster_job *job,
+                           struct cluster_job *asked)
+{
+    struct cluster_job old = *job;
+    uint32_t both =
+        old.view.shape.world < asked->view.shape.world ? old.view.shape.world : asked->view.shape.world;
+    for (uint32_t i = 0; i < both; i++) {
+        asked->ranks[i].known = old.ranks[i].known;
+        asked->ranks[i].generation = old.ranks[i].generation;
+    }
+    *job = *asked;
+    *asked = old;
+    job->view.revision = old.view.revision;
+    cluster_line(cluster, "job %s: a new start of it begins", job->view.id);
+}
+
+static enum base_code insert_job(struct scheduler_cluster *cluster, struct cluster_job *asked,
+                                 struct base_error *error)
+{
+    if (cluster->job_count == SCHEDULER_JOBS_MAX)
+        return base_error_set(error, BASE_BUSY, "job %s: there are %d jobs, the most that one server keeps",
+                              asked->view.id, SCHEDULER_JOBS_MAX);
+    if (!cluster_grow(&cluster->jobs, cluster->job_count, sizeof *cluster->jobs))
+        return base_error_set(error, BASE_NO_MEMORY, "job %s: no memory", asked->view.id);
+    cluster->jobs[cluster->job_count++] = asked;
+    return BASE_OK;
+}
+
+static void open_rank(struct scheduler_cluster *cluster, struct cluster_job *job, uint32_t index,
+                      uint64_t generation)
+{
+    struct cluster_rank *rank = &job->ranks[index];
+    rank->state = CLUSTER_RANK_OPEN;
+    rank->live = rank->known = true;
+    rank->generation = generation;
+    rank->lease_until_ns = cluster->now_ns + cluster->options.lease_ms * BASE_NS_PER_MS;
+    count_ranks(cluster, job);
+}
+
+static enum base_code fenced(struct scheduler_cluster *cluster, const char *job, uint32_t rank,
+                             struct base_error *error)
+{
+    cluster->counts.fenced++;
+    return base_error_set(error, BASE_CONFLICT, "job %s: rank %u belongs to a later start of it", job, rank);
+}
+
+static enum base_code refused(const struct cluster_job *job, struct base_error *error)
+{
+    return base_error_set(error, BASE_CONFLICT, "job %s: %s", job->view.id, job->view.reason);
+}
+
+static bool launch_complete(const struct cluster_job *job)
+{
+    for (uint32_t i = 0; i < job->view.shape.world; i++)
+        if (job->ranks[i].state == CLUSTER_RANK_ABSENT)
+            return false;
+    return true;
+}
+
+enum verdict { VERDICT_JOIN, VERDICT_REPLACE, VERDICT_REFUSE };
+
+/* How an open meets the launch that is there (see the header). */
+static enum verdict judge(struct scheduler_cluster *cluster, const struct cluster_job *job,
+                          const struct cluster_job *asked, const struct scheduler_job_request *request,
+                          struct base_error *error)
+{
+    char mine[160], theirs[160];
+    bool other = differs(asked, job, mine, theirs);
+    const struct cluster_rank *rank =
+        request->rank < job->view.shape.world ? &job->ranks[request->rank] : NULL;
+    bool opened = rank && rank->state != CLUSTER_RANK_ABSENT;
+    if (rank && rank->known &&
+        (request->generation < rank->generation || (!opened && request->generation == rank->generation))) {
+        fenced(cluster, request->job, request->rank, error);
+        return VERDICT_REFUSE;
+    }
+    if (opened && request->generation > rank->generation)
+        return VERDICT_REPLACE;
+    if (!opened && job->view.ranks_live == 0 && (other || job->loaded))
+        return VERDICT_REPLACE;
+    if (!other && job->view.state == SCHEDULER_JOB_REFUSED) {
+        refused(job, error);
+        return VERDICT_REFUSE;
+    }
+    if (!other)
+        return VERDICT_JOIN;
+    if (!opened && launch_complete(job))
+        base_error_set(
+            error, BASE_UNAVAILABLE,
+            "job %s: rank %u asks for %s, while an earlier start of it (%s) is alive until its leases end",
+            request->job, request->rank, mine, theirs);
+    else
+        base_error_set(error, BASE_CONFLICT, "job %s: rank %u asks for %s, the ranks before it for %s",
+                       request->job, request->rank, mine, theirs);
+    return VERDICT_REFUSE;
+}
+
+enum base_code scheduler_cluster_job_open(struct scheduler_cluster *cluster, int64_t now_ns,
+                                          const struct scheduler_job_request *request,
+                                          struct base_error *error)
+{
+    struct cluster_job *asked = NULL;
+    struct cluster_candidate *candidate = NULL;
+    struct base_error why = {0};
+    scheduler_cluster_tick(cluster, now_ns);
+    enum base_code code = make_asked(request, &asked, error);
+    if (code)
+        return code;
+    struct cluster_job *job = cluster_job_find(cluster, request->job);
+    enum verdict verdict = job ? judge(cluster, job, asked, request, &why) : VERDICT_REPLACE;
+    if (verdict == VERDICT_REFUSE)
+        code = base_error_set(error, why.code, "%s", why.text);
+    else
+        code = cluster_candidate_get(cluster, &asked->wanted, &candidate, error);
+    if (!code && !job)
+        code = insert_job(cluster, asked, error);
+    if (code) {
+        cluster_job_destroy(asked);
+        cluster->jobs_changed = true; /* a candidate that nobody wants goes again */
+        cluster_settle(cluster);
+        return code;
+    }
+    if (job && verdict == VERDICT_REPLACE)
+        replace_launch(cluster, job, asked);
+    if (job)
+        cluster_job_destroy(asked);
+    else
+        job = asked;
+    if (verdict == VERDICT_REPLACE)
+        cluster_join_near_miss(cluster, job);
+    open_rank(cluster, job, request->rank, request->generation);
+    job->unstored = true;
+    cluster_settle(cluster);
+    return job->view.state == SCHEDULER_JOB_REFUSED ? refused(job, error) : BASE_OK;
+}
+
+/* ---- syncing and closing ---- */
+
+/* The rank that a report may speak for; else NULL and the error. */
+static struct cluster_rank *find_rank(struct scheduler_cluster *cluster,
+                                      const struct scheduler_job_report *report, struct cluster_job **job,
+                                      struct base_error *error)
+{
+    *job = cluster_job_find(cluster, report->job);
+    if (!*job) {
+        base_error_set(error, BASE_NOT_FOUND, "job %.*s: not known here", SCHEDULER_JOB_CHARS, report->job);
+        return NULL;
+    }
+    if (report->rank >= (*job)->view.shape.world) {
+        fenced(cluster, report->job, report->rank, error);
+        return NULL;
+    }
+    struct cluster_rank *rank = &(*job)->ranks[report->rank];
+    if ((*job)->loaded && rank->state == CLUSTER_RANK_ABSENT && !rank->known) {
+        open_rank(cluster, *job, report->rank, report->generation);
+        return rank;
+    }
+    if (rank->state == CLUSTER_RANK_ABSENT || report->generation != rank->generation) {
+        fenced(cluster, report->job, report->rank, error);
+        return NULL;
+    }
+    return rank;
+}
+
+static void take_cursor(struct scheduler_cluster *cluster, struct cluster_job *job, struct cluster_rank *rank,
+                        struct scheduler_cursor at)
+{
+    struct scheduler_cursor before = rank->at;
+    if (!job->view.has_start || cluster_cursor_compare(at, before) <= 0)
+        return;
+    rank->at = at;
+    if (cluster_cursor_compare(before, job->view.at) != 0)
+        return; /* another rank is the last */
+    struct scheduler_cursor least = at;
+    for (uint32_t i = 0; i < job->view.shape.world; i++)
+        if (cluster_cursor_compare(job->ranks[i].at, least) < 0)
+            least = job->ranks[i].at;
+    if (cluster_cursor_compare(least, job->view.at) == 0)
+        return;
+    job->view.at = least;
+    job->moved = true;
+    struct cluster_stream *stream = cluster_stream_of(cluster, job);
+    if (stream)
+        cluster_stream_advance(cluster, stream, least);
+}
+
+static enum base_code check_report(const struct cluster_job *job, const struct scheduler_job_report *report,
+                                   struct base_error *error)
+{
+    if (report->has_cursor && report->at.position > job->view.shape.positions)
+        return base_error_set(error, BASE_INVALID, "job %s: rank %u is at position %" PRIu64 " of %" PRIu64,
+                              report->job, report->rank, report->at.position, job->view.shape.positions);
+    return BASE_OK;
+}
+
+enum base_code scheduler_cluster_job_sync(struct scheduler_cluster *cluster, int64_t now_ns,
+                                          const struct scheduler_job_report *report, struct base_error *error)
+{
+    struct cluster_job *job = NULL;
+    struct base_error why = {0};
+    cluster->now_ns = now_ns > cluster->now_ns ? now_ns : cluster->now_ns;
+    struct cluster_rank *rank = find_rank(cluster, report, &job, &why);
+    if (rank && rank->state == CLUSTER_RANK_CLOSED)
+        base_error_set(&why, BASE_CONFLICT, "job %s: rank %u is closed", report->job, report->rank);
+    else if (rank && job->view.state == SCHEDULER_JOB_REFUSED)
+        refused(job, &why);
+    else if (rank && !check_report(job, report, &why)) {
+        rank->lease_until_ns = cluster->now_ns + cluster->options.lease_ms * BASE_NS_PER_MS;
+        if (!rank->live) {
+            rank->live = true;
+            count_ranks(cluster, job);
+        }
+        if (report->has_cursor)
+            take_cursor(cluster, job, rank, report->at);
+    }
+    scheduler_cluster_tick(cluster, now_ns);
+    if (!why.code && job->view.state == SCHEDULER_JOB_REFUSED)
+        refused(job, &why);
+    return why.code ? base_error_set(error, why.code, "%s", why.text) : BASE_OK;
+}
+
+enum base_code scheduler_cluster_job_close(struct scheduler_cluster *cluster, int64_t now_ns,
+                                           const struct scheduler_job_report *report,
+                                           struct base_error *error)
+{
+    struct cluster_job *job = NULL;
+    struct base_error why = {0};
+    cluster->now_ns = now_ns > cluster->now_ns ? now_ns : cluster->now_ns;
+    struct cluster_rank *rank = find_rank(cluster, report, &job, &why);
+    if (rank && rank->state == CLUSTER_RANK_OPEN) {
+        if (report->has_cursor && !check_report(job, report, NULL))
+            take_cursor(cluster, job, rank, report->at);
+        rank->state = CLUSTER_RANK_CLOSED;
+        rank->live = false;
+        count_ranks(cluster, job);
+    }
+    scheduler_cluster_tick(cluster, now_ns);
+    return why.code ? base_error_set(error, why.code, "%s", why.text) : BASE_OK;
+}
+
+/* ---- time ---- */
+
+static int64_t forget_ns(const struct scheduler_cluster *cluster, const struct cluster_job *job)
+{
+    if (job->ended_ns == CLUSTER_NEVER_NS)
+        return CLUSTER_NEVER_NS;
+    return job->ended_ns + cluster->options.keep_ms * BASE_NS_PER_MS;
+}
+
+static void expire_ranks(struct scheduler_cluster *cluster, struct cluster_job *job)
+{
+    for (uint32_t i = 0; i < job->view.shape.world; i++)
+        if (job->ranks[i].live && cluster->now_ns >= job->ranks[i].lease_until_ns) {
+            job->ranks[i].live = false;
+            cluster_line(cluster, "job %s: rank %u is lost", job->view.id, i);
+        }
+    count_ranks(cluster, job);
+}
+
+void cluster_job_expire(struct scheduler_cluster *cluster)
+{
+    int kept = 0;
+    for (int i = 0; i < cluster->job_count; i++) {
+        struct cluster_job *job = cluster->jobs[i];
+        if (cluster->now_ns >= job->check_ns)
+            expire_ranks(cluster, job);
+        if (cluster->now_ns < forget_ns(cluster, job)) {
+            cluster->jobs[kept++] = job;
+            continue;
+        }
+        cluster_gone_push(cluster, job->view.id, NULL);
+        cluster_job_destroy(job);
+        cluster->jobs_changed = true;
+    }
+    cluster->job_count = kept;
+}
+
+int64_t cluster_job_deadline_ns(const struct scheduler_cluster *cluster)
+{
+    int64_t least = CLUSTER_NEVER_NS;
+    for (int i = 0; i < cluster->job_count; i++) {
+        int64_t forget = forget_ns(cluster, cluster->jobs[i]);
+        least = cluster->jobs[i]->check_ns < least ? cluster->jobs[i]->check_ns : least;
+        least = forget < least ? forget : least;
+    }
+    return least;
+}
+
+/* ---- after a restart ---- */
+
+enum base_code scheduler_cluster_load_job(struct scheduler_cluster *cluster, int64_t now_ns,
+                                          const struct scheduler_job_request *request,
+                                          const uint8_t stream[BASE_SHA256_BYTES], uint32_t first_epoch,
+                                          struct scheduler_cursor at, struct base_error *error)
+{
+    struct cluster_job *job = NULL;
+    cluster->now_ns = now_ns > cluster->now_ns ? now_ns : cluster->now_ns;
+    enum base_code code = make_asked(request, &job, error);
+    if (!code && cluster_job_find(cluster, job->view.id))
+        code = base_error_set(error, BASE_EXISTS, "job %s is loaded already", job->view.id);
+    if (!code)
+        code = insert_job(cluster, job, error);
+    if (code) {
+        cluster_job_destroy(job);
+        return base_error_prefix(error, code, "loading a job");
+    }
+    struct cluster_stream *live = cluster_stream_find(cluster, stream);
+    job->loaded = true;
+    job->view.state = SCHEDULER_JOB_LOST;
+    job->ended_ns = cluster->now_ns;
+    if (live && memcmp(live->view.key, job->view.key, sizeof job->view.key) == 0) {
+        job->view.stream = &live->view;
+        job->view.has_start = job->has_pin = true;
+        job->view.start = at;
+        job->view.first_epoch = first_epoch;
+        memcpy(job->pin, live->view.identity.fingerprint, sizeof job->pin);
+        for (uint32_t i = 0; i < job->view.shape.world; i++)
+            job->ranks[i].at = at;
+    }
+    count_ranks(cluster, job);
+    cluster_settle(cluster);
+    cluster_job_touch(cluster, job);
+    return BASE_OK;
+}

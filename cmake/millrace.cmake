@@ -22,7 +22,7 @@ endif()
 
 set(MILLRACE_TEST_ENVIRONMENT "")
 if(MILLRACE_SANITIZE MATCHES thread)
-  set(MILLRACE_TEST_ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/support/tsan.supp")
+  set(MILLRACE_TEST_ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${CMAKE_SOURCE_DIR}/tests/support/tsan.supp")
 endif()
 
 set(MILLRACE_WARNINGS -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wcast-qual

@@ -227,7 +227,7 @@ static void add_octave(const struct canvas *canvas, float *field, int cell_x, in
 {
     int columns = canvas->width / cell_x + 2;
     float *above = rows, *under = rows + columns, *row = rows + 2 * (size_t)columns;
-    float weights[CELL_MAX * STRETCH_MAX];
+    float weights[CELL_MAX * STRETCH_MAX] = {0};
     for (int k = 0; k < cell_x; k++)
         weights[k] = smooth((float)k / (float)cell_x);
     lattice_row(under, columns, 0, gain, seed);
@@ -366,7 +366,8 @@ static void paint_things(struct canvas *canvas, const struct style *style, struc
 
 static uint8_t to_byte(float value)
 {
-    return value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)(value + .5f);
+    float rounded = value + .5f;
+    return rounded < 1 ? 0 : rounded > 255 ? 255 : (uint8_t)rounded;
 }
 
 /* Lens and sensor: darker corners, contrast, exposure, noise. */

@@ -144,23 +144,22 @@ static void add_service(struct rpc_server *server, const struct rpc_service *ser
     server->services[server->service_count++] = service->descriptor;
 }
 
-/* The tables of services and methods; health and the unknown method come last. */
-static enum base_code make_methods(struct rpc_server *server, const struct rpc_server_options *options,
-                                   struct base_error *error)
+/* The tables of services and methods; health and the unknown method come last. False without memory. */
+static bool make_methods(struct rpc_server *server, const struct rpc_server_options *options)
 {
-    size_t methods = RPC_HEALTH_METHODS + 1;
+    size_t services = (size_t)options->service_count + 1, methods = RPC_HEALTH_METHODS + 1;
     for (int i = 0; i < options->service_count; i++)
         methods += options->services[i].descriptor->n_methods;
     server->methods = calloc(methods, sizeof *server->methods);
-    server->services = calloc((size_t)options->service_count + 1, sizeof *server->services);
+    server->services = calloc(services, sizeof(const ProtobufCServiceDescriptor *));
     if (!server->methods || !server->services)
-        return base_error_set(error, BASE_NO_MEMORY, "gRPC server %s: no memory", options->address);
+        return false;
     for (int i = 0; i < options->service_count; i++)
         add_service(server, &options->services[i], false);
     struct rpc_service health = {rpc_health_service, rpc_health_handlers, server};
     add_service(server, &health, true);
     server->method_count++;
-    return BASE_OK;
+    return true;
 }
 
 static enum base_code register_methods(struct rpc_server *server, struct base_error *error)
@@ -241,13 +240,12 @@ static void on_down(struct rpc_tag *tag, bool ok)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* Memory only: what free_server frees. */
-static enum base_code make_server(struct rpc_server **out, const struct rpc_server_options *options,
-                                  struct base_error *error)
+/* Memory only: what free_server frees. NULL without memory. */
+static struct rpc_server *make_server(const struct rpc_server_options *options)
 {
     struct rpc_server *server = calloc(1, sizeof *server);
     if (!server)
-        return base_error_set(error, BASE_NO_MEMORY, "gRPC server %s: no memory", options->address);
+        return NULL;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -257,14 +255,11 @@ static enum base_code make_server(struct rpc_server **out, const struct rpc_serv
     server->mailbox = options->mailbox;
     server->down.run = on_down;
     atomic_store(&server->serving, true);
-    enum base_code code = make_methods(server, options, error);
-    if (!code && options->token_key && !(server->token_key = strdup(options->token_key)))
-        code = base_error_set(error, BASE_NO_MEMORY, "gRPC server %s: no memory", options->address);
-    if (code)
-        free_server(server);
-    else
-        *out = server;
-    return code;
+    server->token_key = options->token_key ? strdup(options->token_key) : NULL;
+    if (make_methods(server, options) && (server->token_key || !options->token_key))
+        return server;
+    free_server(server);
+    return NULL;
 }
 
 enum base_code rpc_server_start(struct rpc_server **out, const struct rpc_server_options *options,
@@ -273,11 +268,10 @@ enum base_code rpc_server_start(struct rpc_server **out, const struct rpc_server
     *out = NULL;
     if (!rpc_usable())
         return base_error_set(error, BASE_CLOSED, "gRPC is not started in this process");
-    struct rpc_server *server = NULL;
-    enum base_code code = make_server(&server, options, error);
-    if (code)
-        return code;
-    code = rpc_queue_start(&server->queue, error);
+    struct rpc_server *server = make_server(options);
+    if (!server)
+        return base_error_set(error, BASE_NO_MEMORY, "gRPC server %s: no memory", options->address);
+    enum base_code code = rpc_queue_start(&server->queue, error);
     if (code) {
         free_server(server);
         return code;

@@ -5,7 +5,11 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <stdlib.h>
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h> /* the same hash with AVX2 or AVX-512 where the machine has it: 3x the speed */
+#else
 #include <xxhash.h>
+#endif
 
 /* libcrypto fails when memory is out or SHA-256 is disabled. Going on with a made-up digest could let a
  * forged token in, so the process ends here. */

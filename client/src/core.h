@@ -7,41 +7,38 @@
  *
  * A step is one batch of this rank. look_ahead + 1 slots hold steps, in step order; each slot's life:
  *
- *        a slot is free, steps are left        first GET           all parts DONE         take release FREE
- * -----------------------------> WANTED ---------> FILLING ---------------> READY -----> HELD ---------->
- * FREE |                                          ^
- *                                         +------------------------------------------+   no rows (tail exact)
+ *        steps are left      first GET         all parts DONE      take        release
+ *   FREE ------------> WANTED ------> FILLING -------------> READY ----> HELD -------> FREE
+ *                        |                                     ^
+ *                        +-------------------------------------+  no rows (tail exact)
  *
  * A step's rows are cut into parts: maximal runs of consecutive positions inside one block. Padding rows are
- * not asked for: row i >= distinct is a copy of row i % distinct. One request a part, at one worker at a
- * time:
+ * not asked for: row i >= distinct is a copy of row i % distinct. One request a part, at one worker at a time:
  *
- *              GET                WAIT               place               data
- *   PLANNED ---------> SENT ------------> WAITING ----------> RECEIVING ------> DONE
- *                      |  |                 |                    |
- *                      |  +----- place -----|------------------->|
- *                      |                    |                    |
- *                      +---- MOVED, RETRY, FAIL (retryable) -----+----- its connection is lost
- *                                   |                                          |
- *                                   v                                          v
- *          MOVED: at once, INSIST at the named worker             LOST: at once, INSIST|DEATH at the next
- * candidate RETRY: when due; the third time elsewhere (INSIST)
- *          ... and each of them -- GET --> SENT again, under a new request number: answers to an old number
- * go to scratch.
+ *             GET           WAIT              place               data
+ *   PLANNED ------> SENT ----------> WAITING -------> RECEIVING --------> DONE
+ *                    |  \              |               ^  |
+ *                    |   +-------------|---- place ----+  |
+ *                    +--------+--------+                  |
+ *     an answer of that kind  |        or its connection is lost: LOST
+ *                             v
+ *   MOVED   at once, INSIST at the named worker
+ *   RETRY   when due; after two at one worker elsewhere, INSIST
+ *   LOST    at once, INSIST|DEATH at the next candidate
  *
- * Whom to ask: the plan's primary while it is not down, else the next of scheduler_plan_candidates that is
- * not. Never more requests in flight at a worker than its OPEN reply allows; there is slot room for each by
- * construction.
+ * Each of these three -- GET --> SENT again, under a new request number: an answer to an old number goes to
+ * scratch. Whom to ask: the plan's primary while it is not down, else the next of scheduler_plan_candidates
+ * that is not. Never more requests in flight at a worker than its OPEN reply allows; each has its slot room.
  *
- *   peer:  NEW -- CONNECT --> CONNECTING -- connected, OPEN --> OPENING -- opened --> UP
- *    ^                            |                                |                  |   lost, or silent for
- * stall_ns |                            +--------------------------------+------------------+   with requests
- * outstanding
- *    +--- after a backoff of 100 ms .. 2 s (back to 100 ms when a part has come) --- DOWN
+ *   NEW ---- CONNECT ----> CONNECTING ---- connected ----> OPENING ---- opened ----> UP
+ *    ^                         |                              |                       |
+ *    |  100 ms .. 2 s          v   lost, or silent too long   v                       v
+ *    +---------------------- DOWN <---------------------------+-----------------------+
  *
- * Requests wait for a primary that is connecting for the first time, and go elsewhere while one is down or
- * coming back. With all candidates down they wait for the first to come up. Nothing here ever gives up,
- * except on permanent errors.
+ * An UP peer is silent too long after stall_ns without a frame while requests are outstanding. The pause is
+ * back at 100 ms when a part has come. Requests wait for a worker that is connecting for the first time, and
+ * go elsewhere while one is down or coming back. With all candidates down they wait for the first to come up.
+ * Nothing here ever gives up, except on permanent errors.
  */
 #ifndef CLIENT_CORE_H
 #define CLIENT_CORE_H

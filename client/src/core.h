@@ -87,7 +87,7 @@ enum client_action_kind {
     CLIENT_ACTION_GET,         /* worker: everything but slot */
     CLIENT_ACTION_CANCEL,      /* worker, request: an answer may still come, and will go to scratch */
     CLIENT_ACTION_MARK,        /* worker, mark */
-    CLIENT_ACTION_READY,       /* slot: complete. Once a step, in order of completion */
+    CLIENT_ACTION_READY,       /* slot: complete. Once a step, unless it is taken before */
     CLIENT_ACTION_FETCH_PLAN,  /* plan: a version that somebody has; try to get it (again each second while
                                   behind) */
     CLIENT_ACTION_ERROR,       /* client_core_take has something to say: wake who waits for it */
@@ -126,6 +126,8 @@ uint32_t client_core_plan_version(const struct client_core *core);
 
 void client_core_connected(struct client_core *core, int64_t now_ns, uint64_t worker);
 void client_core_opened(struct client_core *core, int64_t now_ns, uint64_t worker, uint32_t requests_max);
+/* The worker does not know the stream yet: OPEN again after `after_ms`. */
+void client_core_not_opened(struct client_core *core, int64_t now_ns, uint64_t worker, uint32_t after_ms);
 /* Refused, reset, closed, garbage: it is no more. `why` (or NULL) is kept for client_core_why. */
 void client_core_lost(struct client_core *core, int64_t now_ns, uint64_t worker, const char *why);
 /* Any frame, or bytes of one, with the plan version of its header (0: none said). Call it before what the

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/core_state.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAUSE_FIRST_NS (100 * BASE_NS_PER_MS)
+#define PAUSE_MOST_NS (2 * BASE_NS_PER_S)
+#define MARK_NS BASE_NS_PER_S
+
+/* ---- who there is ---- */
+
+static int place_of(const struct client_core *core, uint64_t id)
+{
+    int low = 0, high = core->peer_count;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (core->peers[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct client_peer *client_peer_find(struct client_core *core, uint64_t id)
+{
+    int at = place_of(core, id);
+    return at < core->peer_count && core->peers[at].id == id ? &core->peers[at] : NULL;
+}
+
+static enum base_code add(struct client_core *core, uint64_t id, struct base_error *error)
+{
+    int at = place_of(core, id);
+    if (core->peer_count == core->peer_room) {
+        int room = core->peer_room == 0 ? 8 : 2 * core->peer_room;
+        struct client_peer *peers = realloc(core->peers, (size_t)room * sizeof *peers);
+        if (!peers)
+            return base_error_set(error, BASE_NO_MEMORY, "no memory for %d workers", room);
+        core->peers = peers;
+        core->peer_room = room;
+    }
+    memmove(core->peers + at + 1, core->peers + at, (size_t)(core->peer_count - at) * sizeof *core->peers);
+    core->peers[at] = (struct client_peer){.id = id, .since_ns = core->now_ns, .pause_ns = PAUSE_FIRST_NS};
+    core->peer_count++;
+    return BASE_OK;
+}
+
+enum base_code client_peer_update(struct client_core *core, const uint64_t *workers, int count,
+                                  struct base_error *error)
+{
+    for (int i = 0; i < core->peer_count; i++)
+        core->peers[i].leaving = true;
+    for (int i = 0; i < count; i++) {
+        struct client_peer *peer = client_peer_find(core, workers[i]);
+        if (peer)
+            peer->leaving = false;
+        else if (workers[i] != SCHEDULER_PLAN_NOBODY && add(core, workers[i], error) != BASE_OK)
+            return BASE_NO_MEMORY;
+    }
+    return BASE_OK;
+}
+
+void client_peer_sweep(struct client_core *core)
+{
+    int kept = 0;
+    for (int i = 0; i < core->peer_count; i++) {
+        const struct client_peer *peer = &core->peers[i];
+        bool gone = peer->leaving && !peer->want_close &&
+                    (peer->state == CLIENT_PEER_DOWN || peer->state == CLIENT_PEER_NEW);
+        if (!gone)
+            core->peers[kept++] = *peer;
+    }
+    core->peer_count = kept;
+}
+
+/* ---- up and down ---- */
+
+static int64_t patience_ns(const struct client_core *core)
+{
+    return 2 * core->options.stall_ns; /* for a connection to stand and be opened */
+}
+
+bool client_peer_is_down(const struct client_core *core, const struct client_peer *peer)
+{
+    if (peer->state == CLIENT_PEER_UP)
+        return false;
+    return peer->troubled || peer->state == CLIENT_PEER_DOWN ||
+           core->now_ns - peer->since_ns >= patience_ns(core);
+}
+
+static void lose_requests(struct client_core *core, struct client_peer *peer)
+{
+    for (uint32_t i = 0; i < core->queued && peer->in_flight > 0; i++) {
+        struct client_slot *slot = &core->slots[core->queue[i]];
+        for (uint32_t p = 0; p < slot->part_count && peer->in_flight > 0; p++)
+            if (client_request_in_flight(&slot->parts[p]) && slot->parts[p].worker == peer->id)
+                client_request_lost(core, slot, &slot->parts[p]);
+    }
+    peer->in_flight = 0;
+}
+
+void client_peer_lose(struct client_core *core, struct client_peer *peer, bool close, const char *why)
+{
+    if (peer->state == CLIENT_PEER_NEW || peer->state == CLIENT_PEER_DOWN)
+        return;
+    peer->state = CLIENT_PEER_DOWN;
+    peer->troubled = true;
+    peer->want_open = false;
+    peer->want_close = close;
+    peer->cap = 0;
+    peer->again_ns = core->now_ns + peer->pause_ns;
+    peer->pause_ns = 2 * peer->pause_ns > PAUSE_MOST_NS ? PAUSE_MOST_NS : 2 * peer->pause_ns;
+    snprintf(peer->why, sizeof peer->why, "%s", why ? why : "connection lost");
+    lose_requests(core, peer);
+}
+
+void client_peer_praise(struct client_peer *peer)
+{
+    peer->pause_ns = PAUSE_FIRST_NS;
+}
+
+static bool dialled(const struct client_peer *peer)
+{
+    return peer->state == CLIENT_PEER_CONNECTING || peer->state == CLIENT_PEER_OPENING;
+}
+
+void client_peer_tick(struct client_core *core, struct client_peer *peer)
+{
+    char why[CLIENT_PEER_WHY_CHARS];
+    int64_t silent_ns = core->now_ns - peer->heard_ns;
+    if (peer->state == CLIENT_PEER_UP && peer->in_flight > 0 && silent_ns >= core->options.stall_ns) {
+        snprintf(why, sizeof why, "silent for %lld ms", (long long)(silent_ns / BASE_NS_PER_MS));
+        client_peer_lose(core, peer, true, why);
+    }
+    if (dialled(peer) && silent_ns >= patience_ns(core)) {
+        snprintf(why, sizeof why, "no connection after %lld ms", (long long)(silent_ns / BASE_NS_PER_MS));
+        client_peer_lose(core, peer, true, why);
+    }
+    if (peer->leaving && peer->in_flight == 0 && (peer->state == CLIENT_PEER_UP || dialled(peer)))
+        client_peer_lose(core, peer, true, "left the plan");
+}
+
+/* ---- what it wants done ---- */
+
+static void dial(struct client_core *core, struct client_peer *peer, struct client_action *action)
+{
+    if (peer->state == CLIENT_PEER_DOWN)
+        core->stats.reconnects++;
+    else
+        peer->since_ns = core->now_ns;
+    peer->state = CLIENT_PEER_CONNECTING;
+    peer->heard_ns = core->now_ns;
+    action->kind = CLIENT_ACTION_CONNECT;
+}
+
+bool client_peer_act(struct client_core *core, struct client_peer *peer, struct client_action *action)
+{
+    *action = (struct client_action){.worker = peer->id};
+    if (peer->want_close) {
+        peer->want_close = false;
+        action->kind = CLIENT_ACTION_CLOSE;
+        return true;
+    }
+    if (peer->leaving)
+        return false;
+    if (peer->state == CLIENT_PEER_NEW ||
+        (peer->state == CLIENT_PEER_DOWN && core->now_ns >= peer->again_ns)) {
+        dial(core, peer, action);
+        return true;
+    }
+    if (peer->state == CLIENT_PEER_OPENING && peer->want_open && core->now_ns >= peer->again_ns) {
+        peer->want_open = false;
+        action->kind = CLIENT_ACTION_OPEN;
+        return true;
+    }
+    if (peer->state == CLIENT_PEER_UP && core->now_ns - peer->marked_ns >= MARK_NS) {
+        peer->marked_ns = core->now_ns;
+        action->kind = CLIENT_ACTION_MARK;
+        action->mark = core->mark;
+        return true;
+    }
+    return false;
+}
+
+static int64_t earlier(int64_t a_ns, int64_t b_ns)
+{
+    return a_ns < b_ns ? a_ns : b_ns;
+}
+
+int64_t client_peer_wake_ns(const struct client_core *core, const struct client_peer *peer)
+{
+    int64_t wake_ns = INT64_MAX;
+    switch (peer->state) {
+    case CLIENT_PEER_NEW:
+        break;
+    case CLIENT_PEER_DOWN:
+        wake_ns = peer->leaving ? INT64_MAX : peer->again_ns;
+        break;
+    case CLIENT_PEER_CONNECTING:
+    case CLIENT_PEER_OPENING:
+        wake_ns = peer->heard_ns + patience_ns(core);
+        if (peer->want_open)
+            wake_ns = earlier(wake_ns, peer->again_ns);
+        if (!client_peer_is_down(core, peer)) /* those who wait for it go elsewhere then */
+            wake_ns = earlier(wake_ns, peer->since_ns + patience_ns(core));
+        break;
+    case CLIENT_PEER_UP:
+        wake_ns = peer->leaving ? INT64_MAX : peer->marked_ns + MARK_NS;
+        if (peer->in_flight > 0)
+            wake_ns = earlier(wake_ns, peer->heard_ns + core->options.stall_ns);
+        break;
+    }
+    return wake_ns;
+}
+
+/* ---- events ---- */
+
+void client_core_connected(struct client_core *core, int64_t now_ns, uint64_t worker)
+{
+    struct client_peer *peer = client_peer_find(core, worker);
+    core->now_ns = now_ns;
+    if (!peer || peer->state != CLIENT_PEER_CONNECTING)
+        return;
+    peer->state = CLIENT_PEER_OPENING;
+    peer->want_open = true;
+    peer->again_ns = peer->heard_ns = now_ns;
+    core->dirty = true;
+}
+
+void client_core_opened(struct client_core *core, int64_t now_ns, uint64_t worker, uint32_t requests_max)
+{
+    struct client_peer *peer = client_peer_find(core, worker);
+    core->now_ns = now_ns;
+    if (!peer || peer->state != CLIENT_PEER_OPENING)
+        return;
+    peer->state = CLIENT_PEER_UP;
+    peer->troubled = false;
+    peer->cap = requests_max > 0 ? requests_max : 1;
+    peer->heard_ns = now_ns;
+    peer->marked_ns = now_ns - MARK_NS; /* it hears at once how far we are */
+    core->dirty = true;
+}
+
+void client_core_not_opened(struct client_core *core, int64_t now_ns, uint64_t worker, uint32_t after_ms)
+{
+    struct client_peer *peer = client_peer_find(core, worker);
+    core->now_ns = now_ns;
+    if (!peer || peer->state != CLIENT_PEER_OPENING)
+        return;
+    peer->want_open = true;
+    peer->heard_ns = now_ns;
+    peer->again_ns = now_ns + (after_ms > 0 ? after_ms : 1) * BASE_NS_PER_MS;
+    core->dirty = true;
+}
+
+void client_core_lost(struct client_core *core, int64_t now_ns, uint64_t worker, const char *why)
+{
+    struct client_peer *peer = client_peer_find(core, worker);
+    core->now_ns = now_ns;
+    if (!peer)
+        return;
+    client_peer_lose(core, peer, false, why);
+    core->dirty = true;
+}
+
+void client_core_heard(struct client_core *core, int64_t now_ns, uint64_t worker, uint32_t plan_version)
+{
+    struct client_peer *peer = client_peer_find(core, worker);
+    core->now_ns = now_ns;
+    if (peer && (peer->state == CLIENT_PEER_UP || dialled(peer)))
+        peer->heard_ns = now_ns;
+    if (plan_version > core->plan_seen) {
+        core->plan_seen = plan_version;
+        core->dirty = true;
+    }
+}
+
+void client_core_load(const struct client_core *core, uint64_t worker, uint32_t *in_flight, uint32_t *most)
+{
+    int at = place_of(core, worker);
+    bool known = at < core->peer_count && core->peers[at].id == worker;
+    *in_flight = known ? core->peers[at].in_flight : 0;
+    *most = known ? core->peers[at].cap : 0;
+}

@@ -42,8 +42,9 @@ void server_park_destroy(struct server_park *park)
     free(park);
 }
 
-void server_park_add(struct server_park *park, int64_t now_ns, uint32_t wait_ms, const struct server_park_kind *kind,
-                     struct rpc_call *call, const ProtobufCMessage *request)
+void server_park_add(struct server_park *park, int64_t now_ns, uint32_t wait_ms,
+                     const struct server_park_kind *kind, struct rpc_call *call,
+                     const ProtobufCMessage *request)
 {
     if (wait_ms > SERVER_PARK_WAIT_MAX_MS)
         wait_ms = SERVER_PARK_WAIT_MAX_MS;

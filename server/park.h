@@ -24,8 +24,9 @@ enum base_code server_park_create(struct server_park **park, void *context, stru
 void server_park_destroy(struct server_park *park);
 
 /* Answers at once when ready, else keeps the call; wait_ms is capped. */
-void server_park_add(struct server_park *park, int64_t now_ns, uint32_t wait_ms, const struct server_park_kind *kind,
-                     struct rpc_call *call, const ProtobufCMessage *request);
+void server_park_add(struct server_park *park, int64_t now_ns, uint32_t wait_ms,
+                     const struct server_park_kind *kind, struct rpc_call *call,
+                     const ProtobufCMessage *request);
 /* Answers all that are ready, over time, or whose caller has gone. */
 void server_park_poll(struct server_park *park, int64_t now_ns);
 /* When poll has something to do although nothing changed; INT64_MAX: never. */

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/replies.h"
+
+#include "base/buffer.h"
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { HOLDERS_MAX = 16, BAD_LISTED_MAX = 100, NOBODY = 65535 };
+
+#define NEW(arena, message, init) message_new(arena, sizeof(message), &(const message)init)
+
+static void *message_new(struct server_arena *arena, size_t size, const void *init)
+{
+    void *message = server_arena_alloc(arena, size);
+    return message ? memcpy(message, init, size) : NULL;
+}
+
+/* An array of `most` pointers, with room for at least one. */
+static void *pointers(struct server_arena *arena, size_t most)
+{
+    return server_arena_alloc(arena, (most ? most : 1) * sizeof(void *));
+}
+
+static ProtobufCBinaryData view(const uint8_t *bytes, size_t size)
+{
+    union { /* packing only reads */
+        const uint8_t *from;
+        uint8_t *to;
+    } cast = {.from = bytes};
+    return (ProtobufCBinaryData){size, cast.to};
+}
+
+/* ---- parts ---- */
+
+static Millrace__V1__Endpoint *endpoint(struct server_arena *arena, const struct server *server, uint64_t id)
+{
+    const struct scheduler_worker *worker = scheduler_cluster_worker(server->cluster, id);
+    Millrace__V1__Endpoint *to = NEW(arena, Millrace__V1__Endpoint, MILLRACE__V1__ENDPOINT__INIT);
+    char *text = worker ? server_arena_text(arena, worker->addresses) : NULL;
+    if (!to)
+        return NULL;
+    to->worker = id;
+    size_t lines = 1;
+    for (const char *at = text; at && *at; at++)
+        lines += *at == '\n';
+    to->addresses = pointers(arena, lines);
+    char *rest = NULL;
+    for (char *line = text && to->addresses ? strtok_r(text, "\n", &rest) : NULL; line;
+         line = strtok_r(NULL, "\n", &rest))
+        to->addresses[to->n_addresses++] = line;
+    return to;
+}
+
+static Millrace__V1__Stream *stream(struct server_arena *arena, const struct scheduler_stream *from,
+                                    bool live)
+{
+    Millrace__V1__Stream *to = NEW(arena, Millrace__V1__Stream, MILLRACE__V1__STREAM__INIT);
+    if (!to)
+        return NULL;
+    to->dataset_version = view(from->dataset_version, BASE_SHA256_BYTES);
+    to->items = from->items;
+    to->shuffle = from->shuffle;
+    to->seed = from->seed;
+    to->sample_text = server_arena_text(arena, from->sample_text);
+    if (live)
+        to->fingerprint = view(from->fingerprint, sizeof from->fingerprint);
+    to->hash = view(from->hash, BASE_SHA256_BYTES);
+    return to;
+}
+
+/* Index of a worker among the plan's; appended when new. */
+static uint16_t index_of(uint64_t *ids, size_t *count, uint64_t id)
+{
+    if (id == SCHEDULER_PLAN_NOBODY)
+        return NOBODY;
+    for (size_t i = *count; i-- > 0;) {
+        if (ids[i] == id)
+            return (uint16_t)i;
+    }
+    if (*count == SCHEDULER_PLAN_WORKERS)
+        return NOBODY;
+    ids[*count] = id;
+    return (uint16_t)(*count)++;
+}
+
+static Millrace__V1__Plan *plan(struct server_arena *arena, const struct server *server,
+                                const struct scheduler_plan *from)
+{
+    Millrace__V1__Plan *to = NEW(arena, Millrace__V1__Plan, MILLRACE__V1__PLAN__INIT);
+    uint8_t *slots = server_arena_alloc(arena, 4 * SCHEDULER_PLAN_SLOTS);
+    uint64_t *ids = server_arena_alloc(arena, SCHEDULER_PLAN_WORKERS * sizeof *ids);
+    if (!to || !slots || !ids)
+        return NULL;
+    to->version = from->version;
+    to->primary = (ProtobufCBinaryData){2 * SCHEDULER_PLAN_SLOTS, slots};
+    to->secondary = (ProtobufCBinaryData){2 * SCHEDULER_PLAN_SLOTS, slots + 2 * SCHEDULER_PLAN_SLOTS};
+    size_t count = 0;
+    for (int i = 0; i < SCHEDULER_PLAN_SLOTS; i++) {
+        base_set_u16(to->primary.data + 2 * i, index_of(ids, &count, from->primary[i]));
+        base_set_u16(to->secondary.data + 2 * i, index_of(ids, &count, from->secondary[i]));
+    }
+    to->workers = pointers(arena, count);
+    for (size_t i = 0; to->workers && i < count; i++)
+        to->workers[to->n_workers++] = endpoint(arena, server, ids[i]);
+    return to;
+}
+
+/* ---- workers ---- */
+
+uint64_t server_replies_orders_revision(const struct server *server, uint64_t id)
+{
+    const struct scheduler_worker *worker = scheduler_cluster_worker(server->cluster, id);
+    return (worker ? worker->revision : 0) + server_datasets_revision(server->datasets);
+}
+
+static Millrace__V1__IndexOrder *index_order(struct server_arena *arena, const struct server_dataset *dataset,
+                                             bool verify)
+{
+    Millrace__V1__IndexOrder *order = NEW(arena, Millrace__V1__IndexOrder, MILLRACE__V1__INDEX_ORDER__INIT);
+    if (!order)
+        return NULL;
+    order->order = verify ? dataset->verify.id : dataset->index.id;
+    order->dataset = server_arena_text(arena, dataset->name);
+    order->path = dataset->path;
+    order->verify = verify;
+    if (verify)
+        order->version = view(dataset->version, BASE_SHA256_BYTES);
+    return order;
+}
+
+static Millrace__V1__DatasetOrder *dataset_order(struct server_arena *arena, const struct server *server,
+                                                 const struct server_dataset *dataset, uint64_t worker)
+{
+    Millrace__V1__DatasetOrder *order =
+        NEW(arena, Millrace__V1__DatasetOrder, MILLRACE__V1__DATASET_ORDER__INIT);
+    if (!order || !(order->holders = pointers(arena, HOLDERS_MAX)))
+        return NULL;
+    order->dataset = server_arena_text(arena, dataset->name);
+    order->path = dataset->path;
+    order->version = view(dataset->version, BASE_SHA256_BYTES);
+    order->items = dataset->items;
+    int count = scheduler_cluster_worker_count(server->cluster);
+    for (int i = 0; i < count && order->n_holders < HOLDERS_MAX; i++) {
+        const struct scheduler_worker *other = scheduler_cluster_worker_at(server->cluster, i);
+        if (other->id != worker && other->state != SCHEDULER_WORKER_LOST &&
+            scheduler_cluster_eligible(server->cluster, other->id, dataset->version, NULL))
+            order->holders[order->n_holders++] = endpoint(arena, server, other->id);
+    }
+    return order;
+}
+
+static Millrace__V1__StreamOrder *stream_order(struct server_arena *arena, const struct server *server,
+                                               const struct scheduler_live_stream *live)
+{
+    Millrace__V1__StreamOrder *order =
+        NEW(arena, Millrace__V1__StreamOrder, MILLRACE__V1__STREAM_ORDER__INIT);
+    int jobs = scheduler_cluster_job_count(server->cluster);
+    if (!order || !(order->jobs = pointers(arena, (size_t)jobs)))
+        return NULL;
+    order->stream = stream(arena, &live->identity, true);
+    if (live->planned)
+        order->plan = plan(arena, server, &live->plan);
+    for (int i = 0; i < jobs; i++) {
+        const struct scheduler_job *job = scheduler_cluster_job_at(server->cluster, i);
+        if (job->stream == live &&
+            (job->state == SCHEDULER_JOB_RUNNING || job->state == SCHEDULER_JOB_WAITING))
+            order->jobs[order->n_jobs++] = server_arena_text(arena, job->id);
+    }
+    return order;
+}
+
+static void add_dataset_orders(struct server_arena *arena, const struct server *server, uint64_t worker,
+                               Millrace__V1__WorkerOrders *orders)
+{
+    size_t most = 0;
+    for (const struct server_dataset *d = server_datasets_first(server->datasets); d; d = d->next)
+        most++;
+    orders->index = pointers(arena, 2 * most);
+    orders->datasets = pointers(arena, most);
+    if (!orders->index || !orders->datasets)
+        return;
+    for (const struct server_dataset *d = server_datasets_first(server->datasets); d; d = d->next) {
+        if (d->index.id && d->index.worker == worker)
+            orders->index[orders->n_index++] = index_order(arena, d, false);
+        if (d->verify.id && d->verify.worker == worker)
+            orders->index[orders->n_index++] = index_order(arena, d, true);
+        if (d->has_version)
+            orders->datasets[orders->n_datasets++] = dataset_order(arena, server, d, worker);
+    }
+}
+
+Millrace__V1__WorkerOrders *server_replies_orders(struct server_arena *arena, const struct server *server,
+                                                  uint64_t id)
+{
+    Millrace__V1__WorkerOrders *orders =
+        NEW(arena, Millrace__V1__WorkerOrders, MILLRACE__V1__WORKER_ORDERS__INIT);
+    const struct scheduler_worker *worker = scheduler_cluster_worker(server->cluster, id);
+    if (!orders || !worker)
+        return orders;
+    orders->revision = server_replies_orders_revision(server, id);
+    orders->lease_ms = (uint32_t)scheduler_cluster_lease_ms(server->cluster);
+    orders->drain = worker->drain_ordered;
+    add_dataset_orders(arena, server, id, orders);
+    size_t probes = 0, served = 0;
+    while (scheduler_cluster_probe_at(server->cluster, id, (int)probes))
+        probes++;
+    while (scheduler_cluster_served_at(server->cluster, id, (int)served))
+        served++;
+    orders->probe = pointers(arena, probes);
+    orders->streams = pointers(arena, served);
+    if (!orders->probe || !orders->streams)
+        return orders;
+    for (size_t i = 0; i < probes; i++)
+        orders->probe[orders->n_probe++] =
+            stream(arena, scheduler_cluster_probe_at(server->cluster, id, (int)i), false);
+    for (size_t i = 0; i < served; i++)
+        orders->streams[orders->n_streams++] =
+            stream_order(arena, server, scheduler_cluster_served_at(server->cluster, id, (int)i));
+    return orders;
+}
+
+static Millrace__V1__WorkerInfo *worker_info(struct server_arena *arena, const struct server *server,
+                                             const struct scheduler_worker *worker, int64_t now_ns)
+{
+    Millrace__V1__WorkerInfo *info = NEW(arena, Millrace__V1__WorkerInfo, MILLRACE__V1__WORKER_INFO__INIT);
+    if (!info)
+        return NULL;
+    info->endpoint = endpoint(arena, server, worker->id);
+    info->cores = (uint32_t)worker->weight;
+    info->staging_bytes = worker->staging_bytes;
+    info->state = server_arena_text(arena, scheduler_worker_state_name(worker->state));
+    info->silent_ms = (uint64_t)((now_ns - worker->seen_ns) / BASE_NS_PER_MS);
+    info->blocks_made =
+        (uint64_t)server_counters_sum(server, worker->id, "millrace_worker_blocks_made_total");
+    info->rows_made = (uint64_t)server_counters_sum(server, worker->id, "millrace_worker_rows_made_total");
+    return info;
+}
+
+Millrace__V1__WorkersReply *server_replies_workers(struct server_arena *arena, const struct server *server,
+                                                   int64_t now_ns)
+{
+    Millrace__V1__WorkersReply *reply =
+        NEW(arena, Millrace__V1__WorkersReply, MILLRACE__V1__WORKERS_REPLY__INIT);
+    int count = scheduler_cluster_worker_count(server->cluster);
+    if (!reply || !(reply->workers = pointers(arena, (size_t)count)))
+        return reply;
+    for (int i = 0; i < count; i++)
+        reply->workers[reply->n_workers++] =
+            worker_info(arena, server, scheduler_cluster_worker_at(server->cluster, i), now_ns);
+    return reply;
+}
+
+/* ---- datasets ---- */
+
+struct listing {
+    struct server_arena *arena;
+    Millrace__V1__DatasetInfo *info;
+};
+
+static void list_bad(void *context, const struct store_bad_item *bad)
+{
+    struct listing *listing = context;
+    Millrace__V1__BadItem *item = NEW(listing->arena, Millrace__V1__BadItem, MILLRACE__V1__BAD_ITEM__INIT);
+    if (!item)
+        return;
+    item->item = bad->item;
+    item->name = server_arena_text(listing->arena, bad->name);
+    item->cause = server_arena_text(listing->arena, bad->cause);
+    listing->info->bad[listing->info->n_bad++] = item;
+}
+
+static void add_workers(struct server_arena *arena, const struct server *server,
+                        const struct server_dataset *dataset, Millrace__V1__DatasetInfo *info)
+{
+    int count = scheduler_cluster_worker_count(server->cluster);
+    if (!(info->worker_errors = pointers(arena, (size_t)count)))
+        return;
+    for (int i = 0; i < count; i++) {
+        const struct scheduler_worker *worker = scheduler_cluster_worker_at(server->cluster, i);
+        const char *error = "";
+        if (worker->state == SCHEDULER_WORKER_LOST)
+            continue;
+        if (scheduler_cluster_eligible(server->cluster, worker->id, dataset->version, &error))
+            info->eligible_workers++;
+        else if (error && error[0])
+            info->worker_errors[info->n_worker_errors++] =
+                server_arena_print(arena, "worker %" PRIu64 ": %s", worker->id, error);
+    }
+}
+
+Millrace__V1__DatasetInfo *server_replies_dataset(struct server_arena *arena, const struct server *server,
+                                                  const struct server_dataset *dataset, bool whole)
+{
+    Millrace__V1__DatasetInfo *info = NEW(arena, Millrace__V1__DatasetInfo, MILLRACE__V1__DATASET_INFO__INIT);
+    if (!info)
+        return NULL;
+    info->name = server_arena_text(arena, dataset->name);
+    info->path = dataset->path;
+    info->state = server_arena_text(arena, server_dataset_state_name(dataset->state));
+    info->error = server_arena_text(arena, dataset->error);
+    info->items = dataset->items;
+    info->bytes = dataset->bytes;
+    info->skipped = dataset->skipped;
+    if (!dataset->has_version)
+        return info;
+    info->version = view(dataset->version, BASE_SHA256_BYTES);
+    add_workers(arena, server, dataset, info);
+    struct listing listing = {arena, info};
+    info->bad = pointers(arena, BAD_LISTED_MAX);
+    if (info->bad)
+        store_bad_items_each(server->store, dataset->version, whole ? BAD_LISTED_MAX : 0, list_bad, &listing,
+                             &info->bad_items, NULL);
+    if (whole) {
+        info->classes = dataset->classes.line;
+        info->n_classes = dataset->classes.count;
+        info->skipped_names = dataset->skipped_names.line;
+        info->n_skipped_names = dataset->skipped_names.count;
+    }
+    return info;
+}
+
+Millrace__V1__DatasetsReply *server_replies_datasets(struct server_arena *arena, const struct server *server)
+{
+    Millrace__V1__DatasetsReply *reply =
+        NEW(arena, Millrace__V1__DatasetsReply, MILLRACE__V1__DATASETS_REPLY__INIT);
+    size_t count = 0;
+    for (const struct server_dataset *d = server_datasets_first(server->datasets); d; d = d->next)
+        count++;
+    if (!reply || !(reply->datasets = pointers(arena, count)))
+        return reply;
+    for (const struct server_dataset *d = server_datasets_first(server->datasets); d; d = d->next)
+        reply->datasets[reply->n_datasets++] = server_replies_dataset(arena, server, d, false);
+    return reply;
+}
+
+/* ---- jobs ---- */
+
+static Millrace__V1__Cursor *cursor(struct server_arena *arena, struct scheduler_cursor from)
+{
+    Millrace__V1__Cursor *to = NEW(arena, Millrace__V1__Cursor, MILLRACE__V1__CURSOR__INIT);
+    if (to) {
+        to->epoch = from.epoch;
+        to->position = from.position;
+    }
+    return to;
+}
+
+static Millrace__V1__JobCursor *start_of(struct server_arena *arena, const struct scheduler_job *job)
+{
+    Millrace__V1__JobCursor *to = NEW(arena, Millrace__V1__JobCursor, MILLRACE__V1__JOB_CURSOR__INIT);
+    const struct scheduler_stream *id = &job->stream->identity;
+    if (!to)
+        return NULL;
+    to->at = cursor(arena, job->start);
+    to->dataset_version = view(id->dataset_version, BASE_SHA256_BYTES);
+    to->fingerprint = view(id->fingerprint, sizeof id->fingerprint);
+    to->stream = view(id->hash, BASE_SHA256_BYTES);
+    to->first_epoch = job->first_epoch;
+    return to;
+}
+
+static void add_running(struct server_arena *arena, const struct server *server,
+                        const struct scheduler_job *job, Millrace__V1__JobAnswer *answer)
+{
+    const struct server_job *known = server_jobs_find(&server->jobs, job->id);
+    const struct server_dataset *dataset =
+        known ? server_datasets_find(server->datasets, known->dataset) : NULL;
+    answer->stream = stream(arena, &job->stream->identity, true);
+    if (job->stream->planned)
+        answer->plan = plan(arena, server, &job->stream->plan);
+    answer->start = start_of(arena, job);
+    answer->pipeline_text = known ? known->pipeline_text : answer->pipeline_text;
+    if (dataset && !memcmp(dataset->version, job->stream->identity.dataset_version, BASE_SHA256_BYTES)) {
+        answer->classes = dataset->classes.line;
+        answer->n_classes = dataset->classes.count;
+    }
+}
+
+Millrace__V1__JobAnswer *server_replies_job(struct server_arena *arena, const struct server *server,
+                                            const struct scheduler_job *job)
+{
+    Millrace__V1__JobAnswer *answer = NEW(arena, Millrace__V1__JobAnswer, MILLRACE__V1__JOB_ANSWER__INIT);
+    if (!answer)
+        return NULL;
+    /* a stream without a plan yet (just after a restart) is not ready to be read */
+    bool running =
+        job->state == SCHEDULER_JOB_RUNNING && job->stream && job->has_start && job->stream->planned;
+    answer->revision = job->revision;
+    answer->state = server_arena_text(arena, running || job->state != SCHEDULER_JOB_RUNNING
+                                                 ? scheduler_job_state_name(job->state)
+                                                 : scheduler_job_state_name(SCHEDULER_JOB_PREPARING));
+    answer->reason = server_arena_text(arena, job->reason);
+    answer->lease_ms = (uint32_t)scheduler_cluster_lease_ms(server->cluster);
+    answer->short_first_epoch = job->short_first_epoch;
+    if (job->note[0] && (answer->notes = pointers(arena, 1)))
+        answer->notes[answer->n_notes++] = server_arena_text(arena, job->note);
+    if (running)
+        add_running(arena, server, job, answer);
+    return answer;
+}
+
+static Millrace__V1__JobInfo *job_info(struct server_arena *arena, const struct server *server,
+                                       const struct scheduler_job *job)
+{
+    Millrace__V1__JobInfo *info = NEW(arena, Millrace__V1__JobInfo, MILLRACE__V1__JOB_INFO__INIT);
+    const struct server_job *known = server_jobs_find(&server->jobs, job->id);
+    static const char *const tails[] = {"drop", "pad", "exact"};
+    if (!info)
+        return NULL;
+    info->job = server_arena_text(arena, job->id);
+    info->state = server_arena_text(arena, scheduler_job_state_name(job->state));
+    info->tail = server_arena_text(arena, tails[job->shape.tail]);
+    info->reason = server_arena_text(arena, job->reason);
+    info->world = job->shape.world;
+    info->batch = job->shape.batch;
+    info->at = cursor(arena, job->at);
+    info->ranks_live = (uint32_t)job->ranks_live;
+    if (job->stream)
+        info->stream = view(job->stream->identity.hash, BASE_SHA256_BYTES);
+    if (!known)
+        return info;
+    struct server_job_totals totals = server_jobs_totals(known);
+    info->dataset = server_arena_text(arena, known->dataset);
+    info->rows = totals.rows;
+    info->rows_per_s = known->rows_per_s;
+    info->stall_share = totals.stall_share;
+    info->ready_steps = totals.ready_steps;
+    info->substituted = totals.substituted;
+    info->skipped = totals.skipped;
+    return info;
+}
+
+Millrace__V1__JobsReply *server_replies_jobs(struct server_arena *arena, const struct server *server)
+{
+    Millrace__V1__JobsReply *reply = NEW(arena, Millrace__V1__JobsReply, MILLRACE__V1__JOBS_REPLY__INIT);
+    int count = scheduler_cluster_job_count(server->cluster);
+    if (!reply || !(reply->jobs = pointers(arena, (size_t)count)))
+        return reply;
+    for (int i = 0; i < count; i++)
+        reply->jobs[reply->n_jobs++] = job_info(arena, server, scheduler_cluster_job_at(server->cluster, i));
+    return reply;
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/server.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <string.h>
+
+enum { LIVE_MAX = 16384 };
+
+static const struct base_metric metrics[SERVER_METRICS] = {
+    [SERVER_METRIC_CALLS] = {.name = "millrace_server_calls_total", .help = "Control calls received."},
+    [SERVER_METRIC_CALLS_REFUSED] = {.name = "millrace_server_calls_refused_total",
+                                     .help = "Control calls answered with an error."},
+    [SERVER_METRIC_STORE_ERRORS] = {.name = "millrace_server_store_errors_total",
+                                    .help = "Writes to the state store that failed."},
+    [SERVER_METRIC_WORKERS_LOST] = {.name = "millrace_server_workers_lost_total",
+                                    .help = "Workers whose lease ended."},
+    [SERVER_METRIC_PLAN_CHANGES] = {.name = "millrace_server_plan_changes_total",
+                                    .help = "New plan versions."},
+    [SERVER_METRIC_SLOTS_MOVED] = {.name = "millrace_server_slots_moved_total",
+                                   .help = "Plan slots that got another home."},
+    [SERVER_METRIC_STREAMS_MADE] = {.name = "millrace_server_streams_made_total",
+                                    .help = "Streams that went live."},
+    [SERVER_METRIC_NEAR_MISSES] = {.name = "millrace_server_near_misses_total",
+                                   .help = "Jobs that would share a stream but for their seed."},
+    [SERVER_METRIC_FENCED] = {.name = "millrace_server_fenced_total",
+                              .help = "Calls of processes of an earlier start of a job."},
+};
+
+/* ---- refilling ---- */
+
+struct loading {
+    struct server *server;
+    int64_t now_ns;
+};
+
+static void report(const char *what, const char *name, const struct base_error *error)
+{
+    char quoted[2 * BASE_ERROR_TEXT_BYTES];
+    base_log(BASE_LOG_WARN, "state_not_loaded", "kind=%s name=%.64s error=%s", what, name,
+             base_log_quote(error->text, quoted, sizeof quoted));
+}
+
+static void load_stream(void *context, const struct store_stream *from)
+{
+    struct loading *loading = context;
+    struct scheduler_stream stream = {.items = from->items, .shuffle = from->shuffle, .seed = from->seed};
+    struct base_error error;
+    char hex[BASE_SHA256_HEX_CHARS + 1];
+    base_hash_to_hex(from->hash, BASE_SHA256_BYTES, hex);
+    memcpy(stream.dataset_version, from->dataset_version, BASE_SHA256_BYTES);
+    memcpy(stream.fingerprint, from->fingerprint, sizeof stream.fingerprint);
+    size_t length = strlen(from->sample_text);
+    if (length >= sizeof stream.sample_text) {
+        base_error_set(&error, BASE_CORRUPT, "its pipeline text is too long");
+        report("stream", hex, &error);
+        return;
+    }
+    memcpy(stream.sample_text, from->sample_text, length + 1);
+    if (scheduler_cluster_load_stream(loading->server->cluster, loading->now_ns, &stream, from->plan_version,
+                                      &error))
+        report("stream", hex, &error);
+}
+
+static enum base_code load_open(struct loading *loading, const struct store_job *from,
+                                const Millrace__V1__JobOpen *open, struct base_error *error)
+{
+    static struct server_job_parts parts; /* large; the loop thread's alone */
+    struct scheduler_job_request request;
+    enum base_code code = server_jobs_request(open, &parts, &request, error);
+    if (code)
+        return code;
+    const struct server_dataset *dataset = server_datasets_find(loading->server->datasets, from->dataset);
+    if (!dataset || !dataset->has_version)
+        return base_error_set(error, BASE_NOT_FOUND, "its dataset %s is gone", from->dataset);
+    memcpy(request.dataset_version, dataset->version, BASE_SHA256_BYTES);
+    request.items = dataset->items;
+    struct scheduler_cursor at = {from->epoch, from->position};
+    code = scheduler_cluster_load_job(loading->server->cluster, loading->now_ns, &request, from->stream,
+                                      from->first_epoch, at, error);
+    if (!code && !server_jobs_opened(&loading->server->jobs, open, parts.text, loading->now_ns))
+        code = base_error_set(error, BASE_NO_MEMORY, "no memory");
+    return code;
+}
+
+static void load_job(void *context, const struct store_job *from)
+{
+    struct loading *loading = context;
+    struct base_error error;
+    Millrace__V1__JobOpen *open =
+        millrace__v1__job_open__unpack(NULL, from->record_size, (const uint8_t *)from->record);
+    if (!open)
+        base_error_set(&error, BASE_CORRUPT, "its record does not parse");
+    if (!open || load_open(loading, from, open, &error))
+        report("job", from->id, &error);
+    if (open)
+        millrace__v1__job_open__free_unpacked(open, NULL);
+}
+
+enum base_code server_open(struct server *server, const char *state_dir, struct base_error *error)
+{
+    *server = (struct server){0};
+    memcpy(server->metrics, metrics, sizeof metrics);
+    struct loading loading = {server, base_clock_now_ns()};
+    struct scheduler_cluster_options options = {
+        .first_revision = (uint64_t)(base_clock_wall_ns() / BASE_NS_PER_MS),
+    };
+    enum base_code code = store_open(&server->store, state_dir, error);
+    if (!code)
+        code = scheduler_cluster_create(&server->cluster, &options, error);
+    if (!code)
+        code = server_datasets_create(&server->datasets, server->store, error);
+    if (!code)
+        code = server_park_create(&server->park, server, error);
+    if (!code)
+        code = store_streams_each(server->store, load_stream, &loading, error);
+    if (!code)
+        code = store_jobs_each(server->store, load_job, &loading, error);
+    if (code)
+        server_close(server);
+    return code;
+}
+
+void server_close(struct server *server)
+{
+    server_park_destroy(server->park);
+    server->park = NULL;
+    server_counters_fini(server);
+    server_jobs_fini(&server->jobs);
+    server_datasets_destroy(server->datasets);
+    server->datasets = NULL;
+    scheduler_cluster_destroy(server->cluster);
+    server->cluster = NULL;
+    if (server->store)
+        store_close(&server->store);
+}
+
+/* ---- storing ---- */
+
+static void store_failed(struct server *server, const char *what, const struct base_error *error)
+{
+    char quoted[2 * BASE_ERROR_TEXT_BYTES];
+    base_metric_add(&server->metrics[SERVER_METRIC_STORE_ERRORS], 1);
+    base_log(BASE_LOG_ERROR, "state_not_saved", "kind=%s error=%s", what,
+             base_log_quote(error->text, quoted, sizeof quoted));
+}
+
+static enum base_code store_live(struct server *server, const struct scheduler_live_stream *live,
+                                 struct base_error *error)
+{
+    const struct scheduler_stream *id = &live->identity;
+    struct store_stream record = {
+        .items = id->items,
+        .seed = id->seed,
+        .shuffle = id->shuffle,
+        .sample_text = id->sample_text,
+        .plan_version = live->plan.version,
+    };
+    memcpy(record.hash, id->hash, sizeof record.hash);
+    memcpy(record.dataset_version, id->dataset_version, sizeof record.dataset_version);
+    memcpy(record.fingerprint, id->fingerprint, sizeof record.fingerprint);
+    return store_stream_put(server->store, &record, error);
+}
+
+static enum base_code store_job(struct server *server, const struct scheduler_job *job,
+                                struct base_error *error)
+{
+    const struct server_job *known = server_jobs_find(&server->jobs, job->id);
+    if (!known)
+        return BASE_OK; /* its open has failed for want of memory */
+    struct store_job record = {
+        .id = job->id,
+        .dataset = known->dataset,
+        .record = (const char *)known->record,
+        .record_size = known->record_size,
+        .first_epoch = job->first_epoch,
+        .epoch = job->at.epoch,
+        .position = job->at.position,
+    };
+    if (job->stream)
+        memcpy(record.stream, job->stream->identity.hash, sizeof record.stream);
+    return store_job_put(server->store, &record, error);
+}
+
+void server_persist(struct server *server)
+{
+    uint8_t hash[BASE_SHA256_BYTES];
+    char id[SCHEDULER_JOB_CHARS];
+    bool gone;
+    struct base_error error;
+    while (scheduler_cluster_take_stream(server->cluster, hash, &gone)) {
+        const struct scheduler_live_stream *live = scheduler_cluster_stream(server->cluster, hash);
+        if (gone ? store_stream_remove(server->store, hash, &error)
+                 : live && store_live(server, live, &error))
+            store_failed(server, "stream", &error);
+    }
+    while (scheduler_cluster_take_job(server->cluster, id, &gone)) {
+        const struct scheduler_job *job = scheduler_cluster_job(server->cluster, id);
+        if (gone ? store_job_remove(server->store, id, &error) : job && store_job(server, job, &error))
+            store_failed(server, "job", &error);
+        if (gone)
+            server_jobs_remove(&server->jobs, id);
+    }
+}
+
+/* ---- settling ---- */
+
+static void log_lines(struct server *server)
+{
+    char line[SCHEDULER_WORDS_CHARS], quoted[2 * SCHEDULER_WORDS_CHARS];
+    while (scheduler_cluster_take_line(server->cluster, line))
+        base_log(BASE_LOG_INFO, "scheduler", "text=%s", base_log_quote(line, quoted, sizeof quoted));
+}
+
+static void assign_orders(struct server *server)
+{
+    static uint64_t live[LIVE_MAX]; /* the loop thread's alone */
+    int count = 0;
+    for (int i = 0; i < scheduler_cluster_worker_count(server->cluster) && count < LIVE_MAX; i++) {
+        const struct scheduler_worker *worker = scheduler_cluster_worker_at(server->cluster, i);
+        if (worker->state == SCHEDULER_WORKER_READY)
+            live[count++] = worker->id;
+    }
+    server_datasets_assign(server->datasets, live, count);
+}
+
+static void copy_counts(struct server *server)
+{
+    struct scheduler_cluster_counts counts = scheduler_cluster_counts(server->cluster);
+    base_metric_set(&server->metrics[SERVER_METRIC_WORKERS_LOST], (int64_t)counts.workers_lost);
+    base_metric_set(&server->metrics[SERVER_METRIC_PLAN_CHANGES], (int64_t)counts.plan_changes);
+    base_metric_set(&server->metrics[SERVER_METRIC_SLOTS_MOVED], (int64_t)counts.slots_moved);
+    base_metric_set(&server->metrics[SERVER_METRIC_STREAMS_MADE], (int64_t)counts.streams_made);
+    base_metric_set(&server->metrics[SERVER_METRIC_NEAR_MISSES], (int64_t)counts.near_misses);
+    base_metric_set(&server->metrics[SERVER_METRIC_FENCED], (int64_t)counts.fenced);
+}
+
+int64_t server_settle(struct server *server, int64_t now_ns)
+{
+    scheduler_cluster_tick(server->cluster, now_ns);
+    server_persist(server);
+    assign_orders(server);
+    log_lines(server);
+    copy_counts(server);
+    server_park_poll(server->park, now_ns);
+    int64_t machine_ns = scheduler_cluster_deadline_ns(server->cluster),
+            park_ns = server_park_wake_ns(server->park);
+    return machine_ns < park_ns ? machine_ns : park_ns;
+}

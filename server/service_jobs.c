@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Jobs service: ranks open, report, close. */
+#include "server/answer.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <string.h>
+
+static void answer_job(struct server *server, struct rpc_call *call, const char *id)
+{
+    const struct scheduler_job *job = scheduler_cluster_job(server->cluster, id);
+    struct base_error error;
+    struct server_arena arena;
+    if (!job) {
+        base_error_set(&error, BASE_NOT_FOUND, "job %.128s is not known", id);
+        server_answer_error(server, call, &error);
+    } else if (job->state == SCHEDULER_JOB_REFUSED) {
+        base_error_set(&error, BASE_CONFLICT, "job %s: %s", id, job->reason);
+        server_answer_error(server, call, &error);
+    } else {
+        server_arena_init(&arena);
+        server_answer(server, call, &arena, server_replies_job(&arena, server, job));
+    }
+}
+
+static enum base_code open_job(struct server *server, const Millrace__V1__JobOpen *open,
+                               struct base_error *error)
+{
+    static struct server_job_parts parts; /* large; the loop thread's alone */
+    struct scheduler_job_request request;
+    const struct server_dataset *dataset = server_datasets_find(server->datasets, open->dataset);
+    if (!dataset)
+        return base_error_set(error, BASE_NOT_FOUND, "dataset '%.128s' is not registered", open->dataset);
+    enum base_code code = server_jobs_request(open, &parts, &request, error);
+    if (code)
+        return code;
+    if (!dataset->has_version)
+        return base_error_set(
+            error, dataset->state == SERVER_DATASET_FAILED ? BASE_INVALID : BASE_UNAVAILABLE,
+            "dataset %s is %s%s%s", dataset->name, server_dataset_state_name(dataset->state),
+            dataset->error[0] ? ": " : "", dataset->error);
+    memcpy(request.dataset_version, dataset->version, BASE_SHA256_BYTES);
+    request.items = dataset->items;
+    int64_t now_ns = base_clock_now_ns();
+    code = scheduler_cluster_job_open(server->cluster, now_ns, &request, error);
+    if (!code && !server_jobs_opened(&server->jobs, open, parts.text, now_ns))
+        code = base_error_set(error, BASE_NO_MEMORY, "job %s: no memory", open->job);
+    return code;
+}
+
+static void on_open(void *context, struct rpc_call *call, const ProtobufCMessage *message)
+{
+    struct server *server = context;
+    const Millrace__V1__JobOpen *open = (const Millrace__V1__JobOpen *)message;
+    struct base_error error;
+    if (open_job(server, open, &error)) {
+        server_answer_error(server, call, &error);
+        return;
+    }
+    server_persist(server);
+    answer_job(server, call, open->job);
+}
+
+/* ---- sync ---- */
+
+static bool sync_ready(void *context, const ProtobufCMessage *message)
+{
+    struct server *server = context;
+    const Millrace__V1__JobSync *sync = (const Millrace__V1__JobSync *)message;
+    const struct scheduler_job *job = scheduler_cluster_job(server->cluster, sync->job);
+    return !job || job->revision != sync->seen_revision;
+}
+
+static void sync_answer(void *context, struct rpc_call *call, const ProtobufCMessage *message)
+{
+    answer_job(context, call, ((const Millrace__V1__JobSync *)message)->job);
+}
+
+static const struct server_park_kind sync_kind = {sync_ready, sync_answer};
+
+static void on_sync(void *context, struct rpc_call *call, const ProtobufCMessage *message)
+{
+    struct server *server = context;
+    const Millrace__V1__JobSync *sync = (const Millrace__V1__JobSync *)message;
+    struct scheduler_job_report report = {
+        .job = sync->job, .rank = sync->rank, .generation = sync->generation, .has_cursor = sync->at != NULL};
+    struct base_error error;
+    if (sync->at)
+        report.at = (struct scheduler_cursor){sync->at->epoch, sync->at->position};
+    int64_t now_ns = base_clock_now_ns();
+    if (scheduler_cluster_job_sync(server->cluster, now_ns, &report, &error)) {
+        server_answer_error(server, call, &error);
+        return;
+    }
+    struct server_job *known = server_jobs_find(&server->jobs, sync->job);
+    if (known)
+        server_jobs_report(known, sync, now_ns);
+    server_persist(server);
+    server_park_add(server->park, now_ns, sync->wait_ms, &sync_kind, call, message);
+}
+
+static void on_close(void *context, struct rpc_call *call, const ProtobufCMessage *message)
+{
+    struct server *server = context;
+    const Millrace__V1__JobClose *closing = (const Millrace__V1__JobClose *)message;
+    struct scheduler_job_report report = {.job = closing->job,
+                                          .rank = closing->rank,
+                                          .generation = closing->generation,
+                                          .has_cursor = closing->at != NULL};
+    struct base_error error;
+    if (closing->at)
+        report.at = (struct scheduler_cursor){closing->at->epoch, closing->at->position};
+    if (scheduler_cluster_job_close(server->cluster, base_clock_now_ns(), &report, &error)) {
+        server_answer_error(server, call, &error);
+        return;
+    }
+    server_persist(server);
+    server_answer_empty(server, call);
+}
+
+static void on_list(void *context, struct rpc_call *call, const ProtobufCMessage *message)
+{
+    (void)message;
+    struct server_arena arena;
+    server_arena_init(&arena);
+    server_answer(context, call, &arena, server_replies_jobs(&arena, context));
+}
+
+const rpc_handler server_jobs_handlers[] = {on_open, on_sync, on_close, on_list};

@@ -173,14 +173,12 @@ class Relay:
 class Cluster:
     """A server and workers on loopback, in a folder of their own. Use as a context manager."""
 
-    def __init__(self, roots, workers=2, staging="96MB", threads=1, server_args=(), worker_args=(), env=None,
-                 worker_bin=BIN):
+    def __init__(self, roots, workers=2, staging="96MB", threads=1, server_args=(), worker_args=(), env=None):
         self.dir = tempfile.mkdtemp(prefix="millrace-test-")
         os.chmod(self.dir, 0o755)
         self.roots = [roots] if isinstance(roots, str) else list(roots)
         self.staging, self.threads = staging, threads
         self.server_args, self.worker_args, self.env = list(server_args), list(worker_args), env
-        self.worker_bin = worker_bin
         self.address, self.http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         self.server, self.workers, self.others, self.count = None, {}, [], workers
 
@@ -209,7 +207,7 @@ class Cluster:
         self.server.ready()
 
     def start_worker(self, i, extra=(), **popen):
-        args = [os.path.join(self.worker_bin, "millrace-worker"), "--server", self.address, "--listen", "127.0.0.1:0", "--state",
+        args = [os.path.join(BIN, "millrace-worker"), "--server", self.address, "--listen", "127.0.0.1:0", "--state",
                 self.path(f"worker-{i}"), "--staging", self.staging, "--threads", str(self.threads)]
         for root in self.roots:
             args += ["--data-root", root]

@@ -176,8 +176,11 @@ void cluster_stream_plan(struct scheduler_cluster *cluster, struct cluster_strea
             workers[count++] = (struct scheduler_plan_worker){member->view.id, member->view.weight};
     }
     scheduler_plan_next(&stream->view.plan, workers, count, &next);
-    if (next.version == stream->view.plan.version && stream->view.planned)
-        return;
+    if (next.version == stream->view.plan.version) {
+        if (stream->view.planned)
+            return;
+        next.version++; /* of nobody; the plan of that version, before a restart, was another */
+    }
     for (int slot = 0; slot < SCHEDULER_PLAN_SLOTS; slot++)
         moved += next.primary[slot] != stream->view.plan.primary[slot];
     stream->view.plan = next;

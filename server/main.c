@@ -162,6 +162,13 @@ static enum base_code start_loop(struct program *program, struct base_error *err
     return BASE_OK;
 }
 
+static bool token_allows(void *context, const char *token)
+{
+    const struct server *server = context;
+    int64_t now_s = base_clock_wall_ns() / BASE_NS_PER_S;
+    return !server->token_key || !rpc_token_check(server->token_key, token, now_s, NULL);
+}
+
 static enum base_code start_ports(struct program *program, struct base_error *error)
 {
     const struct rpc_service services[] = {
@@ -176,8 +183,15 @@ static enum base_code start_ports(struct program *program, struct base_error *er
         .services = services,
         .service_count = sizeof services / sizeof *services,
     };
-    enum base_code code = http_start(&program->http, program->loop, program->options.http, server_routes,
-                                     server_route_count, &program->server, error);
+    struct http_options http = {
+        .address = program->options.http,
+        .routes = server_routes,
+        .count = server_route_count,
+        .context = &program->server,
+        .allowed = token_allows,
+    };
+    program->server.token_key = options.token_key;
+    enum base_code code = http_start(&program->http, program->loop, &http, error);
     if (!code)
         code = rpc_server_start(&program->rpc, &options, error);
     return code;

@@ -39,6 +39,7 @@ struct server {
     struct server_park *park;
     struct server_worker_counters *counters;
     struct base_metric metrics[SERVER_METRICS];
+    const char *token_key; /* NULL: HTTP is open */
     bool stopping;
 };
 

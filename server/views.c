@@ -93,11 +93,11 @@ static int metrics(void *context, struct base_buffer *body)
 }
 
 const struct http_route server_routes[] = {
-    {"/livez", "text/plain", live},
-    {"/readyz", "text/plain", ready},
-    {"/metrics", "text/plain; version=0.0.4", metrics},
-    {"/api/v1/jobs", "application/json", jobs},
-    {"/api/v1/workers", "application/json", workers},
-    {"/api/v1/datasets", "application/json", datasets},
+    {"/livez", "text/plain", live, false},
+    {"/readyz", "text/plain", ready, false},
+    {"/metrics", "text/plain; version=0.0.4", metrics, true},
+    {"/api/v1/jobs", "application/json", jobs, true},
+    {"/api/v1/workers", "application/json", workers, true},
+    {"/api/v1/datasets", "application/json", datasets, true},
 };
 const int server_route_count = sizeof server_routes / sizeof *server_routes;

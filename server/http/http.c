@@ -14,9 +14,7 @@ enum { HEADERS_MAX_BYTES = 16384, BODY_MAX_BYTES = 0, TIMEOUT_S = 10 };
 
 struct http {
     struct evhttp *server;
-    const struct http_route *routes;
-    int count;
-    void *context;
+    struct http_options options; /* its address is not kept */
     char address[BASE_ADDRESS_CHARS];
 };
 
@@ -53,11 +51,20 @@ static void send_error(struct evhttp_request *request, int status, const char *t
 
 static const struct http_route *find(const struct http *http, const char *path)
 {
-    for (int i = 0; path && i < http->count; i++) {
-        if (!strcmp(http->routes[i].path, path))
-            return &http->routes[i];
+    for (int i = 0; path && i < http->options.count; i++) {
+        if (!strcmp(http->options.routes[i].path, path))
+            return &http->options.routes[i];
     }
     return NULL;
+}
+
+static bool is_allowed(const struct http *http, struct evhttp_request *request)
+{
+    static const char scheme[] = "Bearer ";
+    const char *given = evhttp_find_header(evhttp_request_get_input_headers(request), "Authorization");
+    bool bearer = given && !strncmp(given, scheme, sizeof scheme - 1);
+    return !http->options.allowed ||
+           http->options.allowed(http->options.context, bearer ? given + sizeof scheme - 1 : "");
 }
 
 static void on_request(struct evhttp_request *request, void *context)
@@ -70,9 +77,14 @@ static void on_request(struct evhttp_request *request, void *context)
                    "no such path; there are /livez, /readyz, /metrics and /api/v1/{jobs,workers,datasets}");
         return;
     }
+    if (route->guarded && !is_allowed(http, request)) {
+        send_error(request, 401,
+                   "this path needs 'Authorization: Bearer TOKEN' with a token of the cluster's secret");
+        return;
+    }
     struct base_buffer body;
     base_buffer_init(&body);
-    int status = route->answer(http->context, &body);
+    int status = route->answer(http->options.context, &body);
     if (body.failed)
         send_error(request, 503, "no memory");
     else
@@ -94,23 +106,21 @@ static enum base_code bind_to(struct http *http, const char *address, struct bas
     return code;
 }
 
-enum base_code http_start(struct http **out, struct event_base *loop, const char *address,
-                          const struct http_route *routes, int count, void *context, struct base_error *error)
+enum base_code http_start(struct http **out, struct event_base *loop, const struct http_options *options,
+                          struct base_error *error)
 {
     struct http *http = calloc(1, sizeof *http);
     if (!http || !(http->server = evhttp_new(loop))) {
         free(http);
-        return base_error_set(error, BASE_NO_MEMORY, "HTTP port %s: no memory", address);
+        return base_error_set(error, BASE_NO_MEMORY, "HTTP port %s: no memory", options->address);
     }
-    http->routes = routes;
-    http->count = count;
-    http->context = context;
+    http->options = *options;
     evhttp_set_allowed_methods(http->server, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD);
     evhttp_set_max_headers_size(http->server, HEADERS_MAX_BYTES);
     evhttp_set_max_body_size(http->server, BODY_MAX_BYTES);
     evhttp_set_timeout(http->server, TIMEOUT_S);
     evhttp_set_gencb(http->server, on_request, http);
-    enum base_code code = bind_to(http, address, error);
+    enum base_code code = bind_to(http, options->address, error);
     if (code) {
         http_stop(&http);
         return code;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 
 #include <event2/event.h>
+#include <stdbool.h>
 
 struct http;
 
@@ -18,10 +19,19 @@ struct http_route {
     const char *content_type;
     /* Fills the body; returns the status (200, 503, ...). */
     int (*answer)(void *context, struct base_buffer *body);
+    bool guarded; /* asks `allowed` first */
 };
 
-enum base_code http_start(struct http **http, struct event_base *loop, const char *address,
-                          const struct http_route *routes, int count, void *context,
+struct http_options {
+    const char *address;
+    const struct http_route *routes;
+    int count;
+    void *context;
+    /* Whether a request with this bearer token ("" without one) may see guarded paths; NULL: everyone may. */
+    bool (*allowed)(void *context, const char *token);
+};
+
+enum base_code http_start(struct http **http, struct event_base *loop, const struct http_options *options,
                           struct base_error *error);
 void http_stop(struct http **http);
 const char *http_address(const struct http *http); /* with the real port */

@@ -23,10 +23,22 @@ struct options {
     bool finish, accept_new_bits;
 };
 
-#define TEXT(flag, field, value) {flag, BASE_OPTION_TEXT, value, "TEXT", "", offsetof(struct options, field), 0, 0}
-#define INT(flag, field, value) {flag, BASE_OPTION_INT, value, "N", "", offsetof(struct options, field), 0, 0}
-#define BOOL(flag, field) {flag, BASE_OPTION_BOOL, NULL, NULL, "", offsetof(struct options, field), 0, 0}
-#define LIST(flag, field) {flag, BASE_OPTION_LIST, NULL, "TEXT", "", offsetof(struct options, field), 0, 0}
+#define TEXT(flag, field, value)                                                                             \
+    {                                                                                                        \
+        flag, BASE_OPTION_TEXT, value, "TEXT", "", offsetof(struct options, field), 0, 0                     \
+    }
+#define INT(flag, field, value)                                                                              \
+    {                                                                                                        \
+        flag, BASE_OPTION_INT, value, "N", "", offsetof(struct options, field), 0, 0                         \
+    }
+#define BOOL(flag, field)                                                                                    \
+    {                                                                                                        \
+        flag, BASE_OPTION_BOOL, NULL, NULL, "", offsetof(struct options, field), 0, 0                        \
+    }
+#define LIST(flag, field)                                                                                    \
+    {                                                                                                        \
+        flag, BASE_OPTION_LIST, NULL, "TEXT", "", offsetof(struct options, field), 0, 0                      \
+    }
 static const struct base_option table[] = {
     TEXT("server", server, NULL),
     TEXT("secret-file", secret_file, NULL),
@@ -98,9 +110,9 @@ static void write_rows(FILE *file, const struct mr_batch *batch)
 {
     for (uint32_t i = 0; i < batch->rows; i++) {
         const struct mr_row *row = &batch->row[i];
-        fprintf(file, "%u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %016" PRIx64 " %d %d %s\n", batch->epoch,
-                batch->stream_epoch, batch->step, row->position, row->item, row->used_item, row->hash,
-                batch->valid[i], row->status, row->cause ? mr_cause_name(row->cause) : "-");
+        fprintf(file, "%u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %016" PRIx64 " %d %d %s\n",
+                batch->epoch, batch->stream_epoch, batch->step, row->position, row->item, row->used_item,
+                row->hash, batch->valid[i], row->status, row->cause ? mr_cause_name(row->cause) : "-");
     }
     fflush(file);
 }
@@ -177,9 +189,9 @@ static enum mr_code train(struct mr_job *job, const struct options *o, struct mr
         fclose(rows);
     struct mr_job_stats stats = {.size = sizeof stats};
     mr_job_stats(job, &stats);
-    printf("rows=%" PRIu64 " longest_wait_ms=%" PRIu64 " requests=%" PRIu64 " moved=%" PRIu64 " retries=%" PRIu64
-           " failovers=%" PRIu64 " reconnects=%" PRIu64 " bad_frames=%" PRIu64 " substituted=%" PRIu64
-           " skipped=%" PRIu64 "\n",
+    printf("rows=%" PRIu64 " longest_wait_ms=%" PRIu64 " requests=%" PRIu64 " moved=%" PRIu64
+           " retries=%" PRIu64 " failovers=%" PRIu64 " reconnects=%" PRIu64 " bad_frames=%" PRIu64
+           " substituted=%" PRIu64 " skipped=%" PRIu64 "\n",
            taken, longest_ms, stats.requests, stats.moved, stats.retries, stats.failovers, stats.reconnects,
            stats.bad_frames, stats.substituted, stats.skipped);
     return code == MR_END ? MR_OK : code;
@@ -187,8 +199,8 @@ static enum mr_code train(struct mr_job *job, const struct options *o, struct mr
 
 int main(int argc, char **argv)
 {
-    const struct base_options all = {"trainer", "--dataset NAME", "A trainer for tests.", table,
-                                     sizeof table / sizeof *table, 0, 0};
+    const struct base_options all = {
+        "trainer", "--dataset NAME", "A trainer for tests.", table, sizeof table / sizeof *table, 0, 0};
     struct options o = {0};
     struct base_options_rest rest;
     struct base_error usage;

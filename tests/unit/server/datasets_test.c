@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/datasets.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char dir[64];
+static struct store *store;
+static struct server_datasets *datasets;
+
+static int open_all(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/millrace-datasets-XXXXXX");
+    return !mkdtemp(dir) || store_open(&store, dir, NULL) || server_datasets_create(&datasets, store, NULL);
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    char command[128];
+    server_datasets_destroy(datasets);
+    store_close(&store);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    return system(command);
+}
+
+static void restart(void)
+{
+    server_datasets_destroy(datasets);
+    assert_int_equal(server_datasets_create(&datasets, store, NULL), BASE_OK);
+}
+
+static struct server_dataset *add(const char *name, const char *path)
+{
+    struct server_dataset *dataset = NULL;
+    assert_int_equal(server_datasets_add(datasets, name, path, &dataset, NULL), BASE_OK);
+    return dataset;
+}
+
+static uint8_t version[BASE_SHA256_BYTES] = {1, 2, 3};
+
+static enum base_code answer(const struct server_order *order, uint64_t worker, uint32_t code, char *error)
+{
+    Millrace__V1__IndexResult result = MILLRACE__V1__INDEX_RESULT__INIT;
+    char cats[] = "a/cats", dogs[] = "dogs\nand more", *classes[] = {cats, dogs};
+    result.worker = worker;
+    result.order = order->id;
+    result.code = code;
+    result.error = error;
+    result.version.data = version;
+    result.version.len = sizeof version;
+    result.items = 7;
+    result.classes = classes;
+    result.n_classes = 2;
+    return server_datasets_indexed(datasets, &result, NULL);
+}
+
+static void a_dataset_waits_for_workers_and_becomes_ready(void **state)
+{
+    (void)state;
+    struct server_dataset *dataset = add("photos", "/data/photos");
+    server_datasets_assign(datasets, NULL, 0);
+    assert_int_equal(dataset->state, SERVER_DATASET_INDEXING);
+    assert_int_equal(dataset->index.worker, 0);
+    uint64_t revision = server_datasets_revision(datasets);
+    server_datasets_assign(datasets, (uint64_t[]){5, 6}, 2);
+    assert_int_equal(dataset->index.worker, 5);
+    assert_true(server_datasets_revision(datasets) > revision);
+    char none[] = "";
+    assert_int_equal(answer(&dataset->index, 6, 0, none), BASE_OK); /* not its order: ignored */
+    assert_int_equal(dataset->state, SERVER_DATASET_INDEXING);
+    assert_int_equal(answer(&dataset->index, 5, 0, none), BASE_OK);
+    assert_int_equal(dataset->state, SERVER_DATASET_READY);
+    restart();
+    dataset = server_datasets_find(datasets, "photos");
+    assert_int_equal(dataset->state, SERVER_DATASET_READY);
+    assert_int_equal(dataset->classes.count, 2);
+    assert_string_equal(dataset->classes.line[0], "a/cats");
+    assert_string_equal(dataset->classes.line[1], "dogs\nand more");
+    assert_memory_equal(dataset->version, version, sizeof version);
+}
+
+static void an_order_goes_on_when_its_worker_dies_or_refuses(void **state)
+{
+    (void)state;
+    struct server_dataset *dataset = add("photos", "/data/photos");
+    char no[] = "/data/photos lies outside the data roots";
+    server_datasets_assign(datasets, (uint64_t[]){5, 6}, 2);
+    server_datasets_assign(datasets, (uint64_t[]){6}, 1);
+    assert_int_equal(dataset->index.worker, 6);
+    assert_int_equal(answer(&dataset->index, 6, BASE_REFUSED, no), BASE_OK);
+    server_datasets_assign(datasets, (uint64_t[]){5, 6}, 2);
+    assert_int_equal(dataset->index.worker, 5);
+    assert_int_equal(answer(&dataset->index, 5, BASE_REFUSED, no), BASE_OK);
+    server_datasets_assign(datasets, (uint64_t[]){5, 6}, 2);
+    assert_int_equal(dataset->state, SERVER_DATASET_FAILED);
+    assert_string_equal(dataset->error, no);
+    restart();
+    dataset = server_datasets_find(datasets, "photos");
+    assert_int_equal(dataset->state, SERVER_DATASET_FAILED);
+    assert_string_equal(dataset->error, no);
+    assert_ptr_equal(add("photos", "/data/photos"), dataset); /* tried again */
+    assert_int_equal(dataset->state, SERVER_DATASET_INDEXING);
+    restart(); /* and an order survives a restart */
+    assert_int_not_equal(server_datasets_find(datasets, "photos")->index.id, 0);
+}
+
+static void bad_names_and_paths_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *path;
+        enum base_code code;
+    } rows[] = {
+        {"", "/data", BASE_INVALID},      {"a b", "/data", BASE_INVALID}, {"a/b", "/data", BASE_INVALID},
+        {"a\xff", "/data", BASE_INVALID}, {"a", "data", BASE_INVALID},    {"a", "", BASE_INVALID},
+        {"known", "/other", BASE_EXISTS},
+    };
+    add("known", "/data");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct server_dataset *dataset = NULL;
+        assert_int_equal(server_datasets_add(datasets, rows[i].name, rows[i].path, &dataset, NULL),
+                         rows[i].code);
+        assert_null(dataset);
+    }
+    char name[SERVER_DATASET_NAME_CHARS + 1];
+    struct server_dataset *dataset = NULL;
+    memset(name, 'a', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    assert_int_equal(server_datasets_add(datasets, name, "/data", &dataset, NULL), BASE_INVALID);
+    assert_int_equal(server_datasets_remove(datasets, "nobody", NULL), BASE_NOT_FOUND);
+    assert_int_equal(server_datasets_remove(datasets, "known", NULL), BASE_OK);
+    assert_null(server_datasets_first(datasets));
+}
+
+static void verify_is_an_order_beside_the_dataset(void **state)
+{
+    (void)state;
+    struct server_dataset *dataset = add("photos", "/data/photos");
+    char none[] = "", gone[] = "gone";
+    assert_int_equal(server_datasets_verify(datasets, dataset, NULL), BASE_UNAVAILABLE);
+    server_datasets_assign(datasets, (uint64_t[]){5}, 1);
+    answer(&dataset->index, 5, 0, none);
+    assert_int_equal(server_datasets_verify(datasets, dataset, NULL), BASE_OK);
+    server_datasets_assign(datasets, (uint64_t[]){5}, 1);
+    assert_int_equal(answer(&dataset->verify, 5, BASE_NOT_FOUND, gone), BASE_OK);
+    server_datasets_assign(datasets, (uint64_t[]){5}, 1);
+    assert_int_equal(dataset->verify_done, 1);
+    assert_int_equal(dataset->verify_code, BASE_UNAVAILABLE);
+    assert_int_equal(dataset->state, SERVER_DATASET_READY);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_dataset_waits_for_workers_and_becomes_ready, open_all, close_all),
+        cmocka_unit_test_setup_teardown(an_order_goes_on_when_its_worker_dies_or_refuses, open_all,
+                                        close_all),
+        cmocka_unit_test_setup_teardown(bad_names_and_paths_are_refused, open_all, close_all),
+        cmocka_unit_test_setup_teardown(verify_is_an_order_beside_the_dataset, open_all, close_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

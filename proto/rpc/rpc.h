@@ -87,7 +87,8 @@ enum base_code rpc_channel_open(struct rpc_channel **channel, const struct rpc_c
 void rpc_channel_close(struct rpc_channel **channel);
 
 /* `method` is a method of `service` ("Sync"). A server that cannot be reached completes the call at its
- * deadline with BASE_UNAVAILABLE (wait_for_ready) or at once (otherwise). */
+ * deadline with BASE_UNAVAILABLE (wait_for_ready) or at once (otherwise); a connection that breaks under a call,
+ * at once with the same: the server may have seen it or not. BASE_TIMEOUT: connected, and no answer in time. */
 void rpc_call_start(struct rpc_channel *channel, const ProtobufCServiceDescriptor *service,
                     const char *method, const ProtobufCMessage *request, int64_t timeout_ms, rpc_done done,
                     void *context);

@@ -44,7 +44,12 @@ static bool always(void)
 
 const struct transform_kernel transform_kernel_plain = {"plain", always, horizontal, vertical};
 
-const struct transform_kernel *const transform_kernels[] = {&transform_kernel_plain};
+const struct transform_kernel *const transform_kernels[] = {
+#if defined(__x86_64__)
+    &transform_kernel_avx2,
+#endif
+    &transform_kernel_plain,
+};
 const int transform_kernel_count = sizeof transform_kernels / sizeof transform_kernels[0];
 
 const struct transform_kernel *transform_kernel_best(void)

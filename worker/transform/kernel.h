@@ -30,6 +30,7 @@ struct transform_kernel {
 /* Best first; the last one is plain C and always there. */
 extern const struct transform_kernel *const transform_kernels[];
 extern const int transform_kernel_count;
+extern const struct transform_kernel transform_kernel_plain, transform_kernel_avx2;
 const struct transform_kernel *transform_kernel_best(void);
 
 static inline uint8_t transform_kernel_clip(int32_t sum)

@@ -74,7 +74,8 @@ static void dump_decoded(struct dump *dump, const char *path, const uint8_t *byt
            : warned        ? "warned"
                            : "good",
            info.width, info.height, out, code == BASE_OK ? "" : error.text);
-    fwrite(pixels, 1, out, stdout);
+    if (out > 0)
+        fwrite(pixels, 1, out, stdout);
     free(pixels);
 }
 

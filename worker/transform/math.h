@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The functions of libm that geometry needs, made of + - * / alone (IEEE 754 double, no contraction), so that
- * no libm and no host changes a crop. Within 2 units in the last place of the true value for the arguments
+ * no libm and no host changes a crop. Within 3 units in the last place of the true value for the arguments
  * stated.
  */
 #ifndef WORKER_TRANSFORM_MATH_H

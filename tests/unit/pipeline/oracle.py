@@ -1,22 +1,33 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares rows with Pillow's, to the last bit.
+"""Compares rows and decoded images with Pillow's, to the last bit.
 
-usage: oracle.py ROW_DUMP DATA SUITE [KERNEL...]
-SUITE: eval, train, filters, pillow13 (images of DATA/imagenet-mini) or trouble (DATA/trouble/images). Each KERNEL is run and
-compared; none: the best. With a Pillow of version 13 (python -m venv V; V/bin/pip install pillow==13.*; V/bin/python oracle.py ...)
-pillow13 compares with its own resize; with an older one with its passes made one after the other.
-Exit status 77: the data is not there.
+usage: oracle.py ROW_DUMP SUITE [KERNEL...]
+SUITE: eval, train, filters, pillow13 (images of imagenet-mini), png (made here) or trouble (trouble/images). Each KERNEL is run
+and compared; none: the best one. The data is in $MILLRACE_TEST_DATA, else beside the repository in shared/data; without it
+the exit status is 77.
+
+pillow13 compares with the passes of the installed Pillow made one after the other. With a real Pillow 13:
+  python3 -m venv V && V/bin/pip install 'pillow==13.*' && V/bin/python oracle.py ROW_DUMP pillow13
 """
+import csv
 import glob
+import itertools
 import os
+import random
+import struct
 import subprocess
 import sys
+import tempfile
+import threading
 import warnings
+import zlib
 
 import PIL
-from PIL import Image, ImageFile
+from PIL import Image
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+DATA = os.environ.get("MILLRACE_TEST_DATA") or os.path.normpath(os.path.join(HERE, "../../../../shared/data"))
 PIL_MAJOR = int(PIL.__version__.split(".")[0])
 FILTERS = {"bilinear": Image.BILINEAR, "bicubic": Image.BICUBIC, "lanczos": Image.LANCZOS}
 
@@ -27,8 +38,6 @@ class Row:
 
 def dump(program, paths, arguments):
     process = subprocess.Popen([program] + arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    import threading
-
     def feed():
         process.stdin.write("".join(p + "\n" for p in paths).encode())
         process.stdin.close()
@@ -116,62 +125,176 @@ def compare(program, paths, arguments, expected):
     return wrong == 0 and count > 0
 
 
-def photographs(data, every=1):
-    paths = sorted(glob.glob(os.path.join(data, "imagenet-mini", "*", "*.JPEG")))[::every]
+def photographs(every=1):
+    paths = sorted(glob.glob(os.path.join(DATA, "imagenet-mini", "*", "*.JPEG")))[::every]
     if not paths:
-        print("skipped: no images in %s/imagenet-mini" % data)
+        print("skipped: no images in %s/imagenet-mini" % DATA)
         sys.exit(77)
     return paths
 
 
-def suite_eval(program, data, kernel):
+def suite_eval(program, kernel):
     ok = True
     for known in [], ["--good"]:
-        ok &= compare(program, photographs(data), kernel + known + ["imagenet_eval"],
+        ok &= compare(program, photographs(), kernel + known + ["imagenet_eval"],
                       lambda image, row: expected_eval(image, 256, 224, resize_classic, Image.BILINEAR))
     for text, shorter, size in [("sample: Decode Resize(size=64) CenterCrop(size=101)", 64, 101)]:
-        ok &= compare(program, photographs(data, 10), kernel + [text],
+        ok &= compare(program, photographs(10), kernel + [text],
                       lambda image, row: expected_eval(image, shorter, size, resize_classic, Image.BILINEAR))
     return ok
 
 
-def suite_train(program, data, kernel):
+def suite_train(program, kernel):
     ok = True
     for known in [], ["--good"]:
-        ok &= compare(program, photographs(data), kernel + known + ["--epochs=2", "imagenet_train"],
+        ok &= compare(program, photographs(), kernel + known + ["--epochs=2", "imagenet_train"],
                       lambda image, row: expected_train(image, row, 224, resize_classic, Image.BILINEAR))
     return ok
 
 
-def suite_filters(program, data, kernel):
+def suite_filters(program, kernel):
     ok = True
     for name, kind in FILTERS.items():
         for size in 7, 160, 500:
             text = "sample: Decode RandomResizedCrop(size=%d,filter=%s) RandomHorizontalFlip" % (size, name)
-            ok &= compare(program, photographs(data, 8), kernel + ["--good", "--epochs=2", text],
+            ok &= compare(program, photographs(8), kernel + ["--good", "--epochs=2", text],
                           lambda image, row: expected_train(image, row, size, resize_classic, kind))
     return ok
 
 
-def suite_pillow13(program, data, kernel):
+def suite_pillow13(program, kernel):
     print("Pillow %s" % PIL.__version__)
     ok = True
     for name, kind in FILTERS.items():
         text = "sample: Decode RandomResizedCrop(size=224,filter=%s) RandomHorizontalFlip" % name
-        ok &= compare(program, photographs(data, 2), kernel + ["--good", "--epochs=2", text, "resize_order=pillow13"],
+        ok &= compare(program, photographs(2), kernel + ["--good", "--epochs=2", text, "resize_order=pillow13"],
                       lambda image, row: expected_train(image, row, 224, resize_pillow13, kind))
-    ok &= compare(program, photographs(data), kernel + ["--good", "imagenet_eval", "resize_order=pillow13"],
+    ok &= compare(program, photographs(), kernel + ["--good", "imagenet_eval", "resize_order=pillow13"],
                   lambda image, row: expected_eval(image, 256, 224, resize_pillow13, Image.BILINEAR))
     return ok
 
 
-SUITES = {"eval": suite_eval, "train": suite_train, "filters": suite_filters, "pillow13": suite_pillow13}
+def chunk(kind, body):
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
+
+
+def write_png(path, width, height, depth, color, interlaced, trns):
+    """A PNG of random samples of any kind; rows take each of the five filters."""
+    rng = random.Random(path)
+    channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color]
+    palette_size = min(1 << depth, 200)
+    raw = b""
+    for x0, y0, dx, dy in ADAM7 if interlaced else [(0, 0, 1, 1)]:
+        columns, rows = len(range(x0, width, dx)), len(range(y0, height, dy))
+        for row in range(rows if columns else 0):
+            if color == 3 or depth < 8:
+                most = palette_size - 1 if color == 3 else (1 << depth) - 1
+                bits = "".join(format(rng.randint(0, most), "0%db" % depth) for _ in range(columns * channels))
+                bits += "0" * (-len(bits) % 8)
+                body = int(bits, 2).to_bytes(len(bits) // 8, "big")
+                raw += b"\0" + body
+            else:
+                samples = columns * channels * depth // 8
+                body = bytes(rng.choice((0, 0, 0, 1, 7, 255)) if i % 2 == 0 and depth == 16 else rng.randrange(256)
+                             for i in range(samples))
+                raw += bytes([rng.randrange(5)]) + body
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlaced))
+    if color == 3:
+        head += chunk(b"PLTE", bytes(rng.randrange(256) for _ in range(3 * palette_size)))
+    if trns:
+        head += chunk(b"tRNS", {0: b"\0\1", 2: b"\0\1\0\2\0\3", 3: b"\0\x80"}[color])
+    with open(path, "wb") as out:
+        out.write(b"\x89PNG\r\n\x1a\n" + head + chunk(b"gAMA", struct.pack(">I", 30000)) +
+                  chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b""))
+
+
+def suite_png(program, kernel):
+    kinds = [(d, c) for c, depths in ((0, (1, 2, 4, 8, 16)), (2, (8, 16)), (3, (1, 2, 4, 8)), (4, (8, 16)), (6, (8, 16)))
+             for d in depths]
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for (depth, color), interlaced, trns, side in itertools.product(kinds, (0, 1), (0, 1), (1, 3, 37)):
+            if trns and color in (4, 6):
+                continue
+            paths.append(os.path.join(folder, "color%d_depth%d_interlaced%d_trns%d_%d.png" %
+                                      (color, depth, interlaced, trns, side)))
+            write_png(paths[-1], side, side + 2, depth, color, interlaced, trns)
+        return compare(program, paths, ["--decode"], lambda image, row: image)
+
+
+NOT_BUILT = ("GIF is not supported", "WebP is not supported", "BMP is not supported")
+# Where our verdict is not Pillow's, and why.
+DIFFERENT = {
+    "bomb/png_decompression_dos.png": "a text chunk unpacks to megabytes: we skip text unread, Pillow gives up",
+    "corrupt/jfif-bogus-empty-jfif-segment.jpg": "only metadata is broken: an empty JFIF segment",
+    "corrupt/truncated_exif_dpi.jpg": "only metadata is broken: EXIF that ends early",
+    "other-format/unknown_compression_method.png": "only metadata is broken: a profile of unknown compression",
+}
+
+
+def pillow_verdict(path):
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB"), ""
+    except Exception as error:  # whatever it raises is a refusal
+        return None, "%s: %s" % (type(error).__name__, error)
+
+
+def judge(row, name, expected):
+    """What is wrong with this row, if anything."""
+    image, refusal = pillow_verdict(row.path)
+    if row.code not in ("ok", "bad_sample") or (row.code == "bad_sample") != (row.error != ""):
+        return "not a clean answer: %s %s" % (row.code, row.error)
+    if expected == "must decode" and row.code != "ok":
+        return "MANIFEST: %s; ours: %s" % (expected, row.error)
+    if expected == "must be rejected" and row.code == "ok":
+        return "MANIFEST: %s; ours decodes" % expected
+    if (row.code == "ok") != (image is not None):
+        if image is not None and row.error in NOT_BUILT or name in DIFFERENT and row.code == "ok":
+            return ""
+        return "ours: %s %s; Pillow: %s" % (row.code, row.error, refusal or "decodes")
+    if name in DIFFERENT:
+        return "agrees with Pillow now: take it off the list"
+    if image is not None and (row.size != image.size or row.pixels != image.tobytes()):
+        return "other pixels than Pillow's"
+    return ""
+
+
+def suite_trouble(program, kernel):
+    folder = os.path.join(DATA, "trouble", "images")
+    paths = sorted(p for p in glob.glob(os.path.join(folder, "*", "*")) if os.path.isfile(p))
+    if not paths:
+        print("skipped: no images in %s" % folder)
+        sys.exit(77)
+    with open(os.path.join(DATA, "trouble", "MANIFEST.tsv"), encoding="utf-8") as table:
+        expected = {row["file"]: row["expected"] for row in csv.DictReader(table, delimiter="\t")}
+    wrong, verdicts = 0, {}
+    for row in dump(program, paths, ["--decode"]):
+        name = os.path.relpath(row.path, folder)
+        complaint = judge(row, name, expected["images/" + name])
+        verdicts[row.verdict] = verdicts.get(row.verdict, 0) + 1
+        if complaint:
+            wrong += 1
+            print("  %s: %s" % (name, complaint))
+    print("%d files: %s; %d wrong, %d known to differ from Pillow" % (len(paths), verdicts, wrong, len(DIFFERENT)))
+    rows = 0
+    for arguments in ["imagenet_eval"], ["--good", "--epochs=2", "imagenet_train"], ["--epochs=2", "imagenet_train"]:
+        rows += sum(1 for _ in dump(program, paths, kernel + arguments))
+    return wrong == 0 and rows == 5 * len(paths)
+
+
+SUITES = {"eval": suite_eval, "train": suite_train, "filters": suite_filters, "pillow13": suite_pillow13, "png": suite_png,
+          "trouble": suite_trouble}
 
 
 def main():
-    program, data, suite = sys.argv[1:4]
-    kernels = [["--kernel=" + name] for name in sys.argv[4:]] or [[]]
-    ok = all([SUITES[suite](program, data, kernel) for kernel in kernels])
+    warnings.simplefilter("ignore")
+    program, suite = sys.argv[1:3]
+    kernels = [["--kernel=" + name] for name in sys.argv[3:]] or [[]]
+    ok = all([SUITES[suite](program, kernel) for kernel in kernels])
     sys.exit(0 if ok else 1)
 
 

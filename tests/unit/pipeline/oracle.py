@@ -157,7 +157,7 @@ def suite_filters(program, kernel):
     for name, kind in FILTERS.items():
         for size in 7, 160, 500:
             text = "sample: Decode RandomResizedCrop(size=%d,filter=%s) RandomHorizontalFlip" % (size, name)
-            ok &= compare(program, photographs(8), kernel + ["--good", "--epochs=2", text],
+            ok &= compare(program, photographs(16), kernel + ["--good", "--epochs=2", text],
                           lambda image, row: expected_train(image, row, size, resize_classic, kind))
     return ok
 
@@ -167,7 +167,7 @@ def suite_pillow13(program, kernel):
     ok = True
     for name, kind in FILTERS.items():
         text = "sample: Decode RandomResizedCrop(size=224,filter=%s) RandomHorizontalFlip" % name
-        ok &= compare(program, photographs(2), kernel + ["--good", "--epochs=2", text, "resize_order=pillow13"],
+        ok &= compare(program, photographs(4), kernel + ["--good", "--epochs=2", text, "resize_order=pillow13"],
                       lambda image, row: expected_train(image, row, 224, resize_pillow13, kind))
     ok &= compare(program, photographs(), kernel + ["--good", "imagenet_eval", "resize_order=pillow13"],
                   lambda image, row: expected_eval(image, 256, 224, resize_pillow13, Image.BILINEAR))

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Completion for bash, from the same tables as --help. */
+#include "client/cli/cli.h"
+
+#include <stdio.h>
+
+static void print_flags(const struct base_options *options)
+{
+    for (size_t i = 0; options && i < options->count; i++)
+        printf("--%s ", options->table[i].name);
+    printf("--help");
+}
+
+int cli_completion(int argc, char **argv)
+{
+    (void)argv;
+    if (argc > 1) {
+        fputs("Usage: millrace completion > /etc/bash_completion.d/millrace\n", argc > 2 ? stderr : stdout);
+        return argc > 2 ? CLI_EXIT_USAGE : CLI_EXIT_OK;
+    }
+    puts("# bash completion for millrace\n"
+         "_millrace() {\n"
+         "    local word=${COMP_WORDS[COMP_CWORD]} words=\n"
+         "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
+         "        words='--help --version");
+    for (const struct cli_command *command = cli_commands; command->name; command++)
+        printf("            %s\n", command->name);
+    puts("        '\n    else\n        case ${COMP_WORDS[1]} in");
+    for (const struct cli_command *command = cli_commands; command->name; command++) {
+        printf("        %s) words='", command->name);
+        for (const char *const *verb = command->verbs; verb && *verb; verb++)
+            printf("%s ", *verb);
+        print_flags(command->options);
+        puts("' ;;");
+    }
+    puts("        esac\n    fi\n"
+         "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
+         "    [ ${#COMPREPLY[@]} -gt 0 ] || mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
+         "}\n"
+         "complete -F _millrace millrace");
+    return CLI_EXIT_OK;
+}

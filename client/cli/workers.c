@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/cli/cli.h"
+
+#include <stdio.h>
+
+static const struct base_option table[] = {CLI_COMMON_ROWS};
+const struct base_options cli_workers_options = {
+    "millrace workers",
+    "[options]",
+    "Lists workers: their state, what they offer and what they have made.",
+    table,
+    sizeof table / sizeof *table,
+    0,
+    0};
+
+static void print_workers(const Millrace__V1__WorkersReply *reply)
+{
+    static const char *const titles[] = {"WORKER",  "ADDRESS", "STATE",   ">CORES", ">STAGING",
+                                         ">BLOCKS", ">ITEMS",  ">SILENT", NULL};
+    struct cli_table out;
+    char bytes[32];
+    cli_table_begin(&out, titles);
+    for (size_t i = 0; i < reply->n_workers; i++) {
+        const Millrace__V1__WorkerInfo *worker = reply->workers[i];
+        const Millrace__V1__Endpoint *endpoint = worker->endpoint;
+        cli_table_cell(&out, "%llu", endpoint ? (unsigned long long)endpoint->worker : 0);
+        cli_table_cell(&out, "%s", endpoint && endpoint->n_addresses ? endpoint->addresses[0] : "-");
+        cli_table_cell(&out, "%s", worker->state);
+        cli_table_cell(&out, "%u", worker->cores);
+        cli_table_cell(&out, "%s", cli_bytes(worker->staging_bytes, bytes));
+        cli_table_cell(&out, "%llu", (unsigned long long)worker->blocks_made);
+        cli_table_cell(&out, "%llu", (unsigned long long)worker->rows_made);
+        cli_table_cell(&out, "%.1f s", (double)worker->silent_ms / 1000);
+    }
+    cli_table_print(&out);
+    for (size_t i = 0; i < reply->n_workers; i++) {
+        const Millrace__V1__WorkerInfo *worker = reply->workers[i];
+        char clean[1024];
+        for (size_t j = 0; j < worker->n_dataset_errors; j++)
+            printf("%llu: %s\n", worker->endpoint ? (unsigned long long)worker->endpoint->worker : 0,
+                   cli_clean(worker->dataset_errors[j], clean, sizeof clean));
+    }
+}
+
+int cli_workers(int argc, char **argv)
+{
+    struct cli_common options;
+    struct base_options_rest rest;
+    struct base_error error;
+    int status;
+    if (!cli_parse(&cli_workers_options, argc, argv, &options, &rest, &status))
+        return status;
+    ProtobufCMessage *reply = NULL;
+    Millrace__V1__WorkersRequest request = MILLRACE__V1__WORKERS_REQUEST__INIT;
+    if (cli_call(&options, &millrace__v1__cluster__descriptor, "Workers", &request.base, options.timeout_ms,
+                 &reply, &error) != BASE_OK)
+        return cli_fail("millrace workers", options.json, &error);
+    if (options.json)
+        cli_print_json(reply);
+    else
+        print_workers((const Millrace__V1__WorkersReply *)reply);
+    cli_free(reply);
+    return CLI_EXIT_OK;
+}

@@ -94,7 +94,7 @@ enum base_code cli_call(const struct cli_common *common, const ProtobufCServiceD
     code = rpc_channel_open(&channel, &options, error);
     if (code == BASE_OK)
         code = rpc_call_wait(channel, service, method, request, timeout_ms, reply, error);
-    rpc_channel_close(channel);
+    rpc_channel_close(&channel);
     rpc_stop();
     return code;
 }

@@ -25,7 +25,7 @@
 enum { ARGS_MAX = 160, READY_BYTES = 1024, LAST_WORDS_BYTES = 400 };
 
 struct child {
-    char name[16]; /* "server", "worker-1" */
+    char name[24]; /* "server", "worker-1" */
     char log[PATH_MAX];
     pid_t pid; /* 0: not running */
     int out;   /* its stdout; -1: closed */

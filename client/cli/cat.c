@@ -24,7 +24,7 @@ enum { BATCH = 64 };
 struct options {
     struct cli_common common;
     const char *transforms, *seed, *out;
-    int64_t epoch, from, count;
+    int64_t epoch, from, count, wait_ms;
     struct base_option_list options;
 };
 
@@ -40,6 +40,8 @@ static const struct base_option table[] = {
      offsetof(struct options, count), -1, INT64_MAX},
     {"option", BASE_OPTION_LIST, NULL, "KEY=VALUE", "of the pipeline", offsetof(struct options, options), 0,
      0},
+    {"wait-ms", BASE_OPTION_INT, "60000", "MS", "longest wait for the next rows",
+     offsetof(struct options, wait_ms), 1, INT32_MAX},
     {"out", BASE_OPTION_TEXT, NULL, "DIR", "folder to write to; it is made (required)",
      offsetof(struct options, out), 0, 0},
 };
@@ -275,7 +277,7 @@ static enum base_code open_job(struct output *out, struct mr_client *client, con
                                   .start_epoch = &epoch,
                                   .start_position = (uint64_t)o->from};
     struct mr_error cause;
-    if (mr_job_open(&out->job, client, &what, o->common.timeout_ms, &cause) != MR_OK)
+    if (mr_job_open(&out->job, client, &what, o->wait_ms, &cause) != MR_OK)
         return base_error_set(error, (enum base_code)cause.code, "%s", cause.text);
     struct mr_job_info info = {.size = sizeof info};
     mr_job_info(out->job, &info, NULL);
@@ -293,7 +295,7 @@ static enum base_code copy(struct output *out, struct base_error *error)
     while (code == BASE_OK && out->written < wanted) {
         struct mr_batch *batch;
         struct mr_error cause;
-        enum mr_code got = mr_job_next(out->job, &batch, out->options->common.timeout_ms, &cause);
+        enum mr_code got = mr_job_next(out->job, &batch, out->options->wait_ms, &cause);
         if (got == MR_END)
             break;
         if (got != MR_OK)

@@ -85,7 +85,7 @@ enum base_code cli_call(const struct cli_common *common, const ProtobufCServiceD
     char key[4097] = "";
     struct rpc_channel *channel = NULL;
     enum base_code code = BASE_OK;
-    if (common->secret_file)
+    if (common->secret_file && common->secret_file[0])
         code = rpc_token_read_key(common->secret_file, key, sizeof key, error);
     if (code != BASE_OK)
         return code;

@@ -27,10 +27,10 @@ enum cli_exit {
 
 struct cli_command {
     const char *name;
-    const char *summary;                         /* one line */
-    int (*run)(int argc, char **argv);           /* argv[0] is the subcommand's name; an exit code */
-    const struct base_options *options;          /* for completion */
-    const char *const *verbs;                    /* of `dataset`: NULL-terminated */
+    const char *summary;                /* one line */
+    int (*run)(int argc, char **argv);  /* argv[0] is the subcommand's name; an exit code */
+    const struct base_options *options; /* for completion */
+    const char *const *verbs;           /* of `dataset`: NULL-terminated */
 };
 extern const struct cli_command cli_commands[]; /* ends with a NULL name; in main.c */
 
@@ -41,8 +41,8 @@ int cli_workers(int argc, char **argv);
 int cli_drain(int argc, char **argv);
 int cli_cat(int argc, char **argv);
 int cli_run(int argc, char **argv);
-int cli_bench(int argc, char **argv);
 int cli_completion(int argc, char **argv);
+int cli_bench(int argc, char **argv);
 extern const struct base_options cli_up_options, cli_dataset_options, cli_jobs_options, cli_workers_options,
     cli_drain_options, cli_cat_options, cli_run_options, cli_bench_options;
 
@@ -53,18 +53,38 @@ struct cli_common { /* first member of a command's own struct */
     int64_t timeout_ms;
     bool json;
 };
-#define CLI_COMMON_ROWS                                                                                              \
-    {"server", BASE_OPTION_TEXT, "127.0.0.1:7070", "HOST:PORT", "the server's control port",                         \
-     offsetof(struct cli_common, server), 0, 0},                                                                     \
-        {"secret-file", BASE_OPTION_TEXT, NULL, "FILE", "the cluster's secret", offsetof(struct cli_common, secret_file), \
-         0, 0},                                                                                                      \
-        {"timeout-ms", BASE_OPTION_INT, "10000", "MS", "longest wait for an answer of the server",                   \
-         offsetof(struct cli_common, timeout_ms), 1, INT32_MAX},                                                     \
-        {"json", BASE_OPTION_BOOL, NULL, NULL, "print JSON", offsetof(struct cli_common, json), 0, 0}
+#define CLI_COMMON_ROWS                                                                                      \
+    {"server",                                                                                               \
+     BASE_OPTION_TEXT,                                                                                       \
+     "127.0.0.1:7070",                                                                                       \
+     "HOST:PORT",                                                                                            \
+     "the server's control port",                                                                            \
+     offsetof(struct cli_common, server),                                                                    \
+     0,                                                                                                      \
+     0},                                                                                                     \
+        {"secret-file",                                                                                      \
+         BASE_OPTION_TEXT,                                                                                   \
+         NULL,                                                                                               \
+         "FILE",                                                                                             \
+         "the cluster's secret",                                                                             \
+         offsetof(struct cli_common, secret_file),                                                           \
+         0,                                                                                                  \
+         0},                                                                                                 \
+        {"timeout-ms",                                                                                       \
+         BASE_OPTION_INT,                                                                                    \
+         "10000",                                                                                            \
+         "MS",                                                                                               \
+         "longest wait for an answer of the server",                                                         \
+         offsetof(struct cli_common, timeout_ms),                                                            \
+         1,                                                                                                  \
+         INT32_MAX},                                                                                         \
+    {                                                                                                        \
+        "json", BASE_OPTION_BOOL, NULL, NULL, "print JSON", offsetof(struct cli_common, json), 0, 0          \
+    }
 
 /* Parses; on --help prints it. True: go on. False: return *status. */
-bool cli_parse(const struct base_options *options, int argc, char **argv, void *into, struct base_options_rest *rest,
-               int *status);
+bool cli_parse(const struct base_options *options, int argc, char **argv, void *into,
+               struct base_options_rest *rest, int *status);
 
 /* Says what failed and returns the exit code for it. */
 int cli_fail(const char *command, bool json, const struct base_error *error);
@@ -76,9 +96,9 @@ enum base_code cli_seed(const char *text, uint64_t *seed);
 /* ---- calls ---- */
 
 /* One call, waited for at most `timeout_ms`. *reply: cli_free. `retry`: wait for a server that is not there yet. */
-enum base_code cli_call(const struct cli_common *common, const ProtobufCServiceDescriptor *service, const char *method,
-                        const ProtobufCMessage *request, int64_t timeout_ms, ProtobufCMessage **reply,
-                        struct base_error *error);
+enum base_code cli_call(const struct cli_common *common, const ProtobufCServiceDescriptor *service,
+                        const char *method, const ProtobufCMessage *request, int64_t timeout_ms,
+                        ProtobufCMessage **reply, struct base_error *error);
 void cli_free(ProtobufCMessage *reply);
 
 /* ---- output ---- */
@@ -92,12 +112,14 @@ const char *cli_bytes(uint64_t bytes, char out[32]); /* "45.2 MB" */
 
 enum { CLI_COLUMNS_MAX = 12 };
 struct cli_table {
-    const char *const *titles; /* a title that begins with '>' is of a column set to the right; NULL-terminated */
-    struct base_buffer cells;  /* terminated texts, row by row */
-    int rows_cells;            /* cells so far */
+    const char *const
+        *titles; /* a title that begins with '>' is of a column set to the right; NULL-terminated */
+    struct base_buffer cells; /* terminated texts, row by row */
+    int rows_cells;           /* cells so far */
 };
 void cli_table_begin(struct cli_table *table, const char *const *titles);
 void cli_table_cell(struct cli_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void cli_table_print(struct cli_table *table); /* prints and frees; nothing but the titles when there are no rows */
+void cli_table_print(
+    struct cli_table *table); /* prints and frees; nothing but the titles when there are no rows */
 
 #endif

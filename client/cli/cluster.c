@@ -174,8 +174,9 @@ static enum base_code await_ready(struct cli_cluster *cluster, struct child *chi
         waitpid(child->pid, &child->status, 0);
         child->pid = 0;
         last_words(child, words);
-        return base_error_set(error, BASE_UNAVAILABLE, "%s %s: %s", child->name, describe_end(child, end),
-                              words);
+        bool usage = WIFEXITED(child->status) && WEXITSTATUS(child->status) == 2;
+        return base_error_set(error, usage ? BASE_INVALID : BASE_UNAVAILABLE, "%s %s: %s", child->name,
+                              describe_end(child, end), words);
     }
     if (strncmp(child->ready, "ready ", 6) != 0)
         return base_error_set(error, BASE_INTERNAL, "%s did not say ready; see %s", child->name, child->log);

@@ -24,7 +24,7 @@ struct cli_cluster_options {
 struct cli_cluster;
 
 /* Returns when server and workers serve. CANCELLED: SIGINT or SIGTERM came meanwhile. On failure nothing is left running, and `error`
- * has the last words of the program that failed. */
+ * has the last words of the program that failed (INVALID: it says that its options are wrong). */
 enum base_code cli_cluster_start(struct cli_cluster **cluster, const struct cli_cluster_options *options,
                                  int64_t timeout_ms, struct base_error *error);
 /* Ends all: workers drain, then the server goes; what is left after grace_ms is killed. Clears *cluster; NULL is fine. */

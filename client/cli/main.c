@@ -2,8 +2,6 @@
 /* The `millrace` command: picks a subcommand from the table. */
 #include "client/cli/cli.h"
 
-#include "client/include/millrace/millrace.h"
-
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,9 +12,11 @@ const struct cli_command cli_commands[] = {
     {"up", "run a server and workers on this machine", cli_up, &cli_up_options, NULL},
     {"dataset", "add, list, show, verify, rm: registered datasets", cli_dataset, &cli_dataset_options,
      dataset_verbs},
+#ifdef CLI_STREAMS
     {"run", "stream a dataset without training: rates, stalls, what was shared", cli_run, &cli_run_options,
      NULL},
     {"cat", "write prepared rows to files (npy and JSON lines)", cli_cat, &cli_cat_options, NULL},
+#endif
     {"jobs", "list jobs", cli_jobs, &cli_jobs_options, NULL},
     {"workers", "list workers", cli_workers, &cli_workers_options, NULL},
     {"drain", "take a worker out of service without loss", cli_drain, &cli_drain_options, NULL},
@@ -48,7 +48,7 @@ int main(int argc, char **argv)
         return CLI_EXIT_OK;
     }
     if (strcmp(name, "--version") == 0) {
-        printf("millrace %s\n", mr_version());
+        puts("millrace " CLI_VERSION);
         return CLI_EXIT_OK;
     }
     for (const struct cli_command *command = cli_commands; command->name; command++)

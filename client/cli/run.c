@@ -103,7 +103,7 @@ static enum mr_code open_and_stream(struct run_job *run, struct mr_client *clien
                                   .on_bad = MR_ON_BAD_REPLACE,
                                   .batch = (uint32_t)o->batch,
                                   .epochs = (uint32_t)o->epochs};
-    enum mr_code code = mr_job_open(&job, client, &what, o->common.timeout_ms, &run->error);
+    enum mr_code code = mr_job_open(&job, client, &what, o->wait_ms, &run->error);
     if (code != MR_OK)
         return code;
     struct mr_job_info info = {.size = sizeof info};

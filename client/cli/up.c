@@ -190,6 +190,7 @@ static int up(const struct options *options, const struct base_options_rest *res
         status = watch(cluster);
     } else if (code != BASE_CANCELLED) {
         status = cli_fail("millrace up", options->common.json, &error);
+        status = code == BASE_INVALID ? CLI_EXIT_USAGE : status;
     }
     cli_cluster_stop(&cluster, options->grace_ms);
     for (int i = 0; i < what.data_root_count; i++)

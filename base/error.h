@@ -56,6 +56,13 @@ enum base_code base_error_prefix(struct base_error *error, enum base_code code, 
 enum base_code base_error_errno(struct base_error *error, int errno_value, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+#ifdef __clang_analyzer__
+/* Shows clang's analyzer what it cannot see from here: that these return an error. */
+#define base_error_set(error, code, ...) (base_error_set(error, code, __VA_ARGS__), (code))
+#define base_error_errno(error, number, ...) (base_error_errno(error, number, __VA_ARGS__), BASE_IO)
+#define base_error_prefix(error, code, ...) (base_error_prefix(error, code, __VA_ARGS__), (code))
+#endif
+
 enum base_class base_error_class(enum base_code code);
 const char *base_error_name(enum base_code code); /* "not_found"; "unknown" for other numbers */
 

@@ -26,6 +26,11 @@ struct wire_link_events {
      * (<= WIRE_SMALL_MAX_BYTES). A code other than BASE_OK drops the connection. NULL: this end takes no such frames. */
     enum base_code (*sink)(void *context, const struct wire_header *header, uint64_t offset,
                            struct iovec *into, struct base_error *error);
+    /* The bytes before `offset` of a DATA or PAGE payload are in place: after each read that put some there, so that rows can be
+     * verified while they are warm in the cache; `frame` tells of the last ones. A code other than BASE_OK drops the connection.
+     * NULL: nobody wants to know. */
+    enum base_code (*placed)(void *context, const struct wire_header *header, uint64_t offset,
+                             struct base_error *error);
     /* A frame is complete. `payload` is NULL for DATA and PAGE replies. A code other than BASE_OK drops the
      * connection. */
     enum base_code (*frame)(void *context, const struct wire_header *header, const uint8_t *payload,

@@ -169,6 +169,8 @@ enum base_code wire_receive_advance(struct wire_receive *receive, size_t size, s
     placed(receive, direct);
     receive->end += (uint32_t)(size - direct);
     enum base_code code = BASE_OK;
+    if (direct && receive->events->placed && wire_header_is_bulk(&receive->header))
+        code = receive->events->placed(receive->context, &receive->header, receive->offset, error);
     for (bool more = true; more && code == BASE_OK;)
         code = take_frame(receive, &more, error);
     return code;

@@ -165,7 +165,6 @@ static void verify_field(const struct side *side, uint32_t row, int field)
     }
 }
 
-/* The image goes row by row when it is verified: each row is hashed while it is warm. */
 static enum base_code on_sink(void *context, const struct wire_header *header, uint64_t offset,
                               struct iovec *into, struct base_error *error)
 {
@@ -186,16 +185,24 @@ static enum base_code on_sink(void *context, const struct wire_header *header, u
         const struct wire_part_run *run = &side->runs[i];
         if (offset < run->offset || offset >= run->offset + run->size)
             continue;
-        uint64_t at = offset - run->offset, size = run->size - at;
-        if (side->mode == LINK_VERIFIED && i == 0) {
-            size = fields[0].max_bytes;
-            if (at)
-                verify_field(side, side->verified++, 0);
-        }
-        *into = (struct iovec){block + side->layout.values[run->sent_index] + at, size};
+        uint64_t at = offset - run->offset;
+        *into = (struct iovec){block + side->layout.values[run->sent_index] + at, run->size - at};
         return BASE_OK;
     }
     return BASE_INTERNAL;
+}
+
+/* The image is the first run: its rows are hashed while they are warm. */
+static enum base_code on_placed(void *context, const struct wire_header *header, uint64_t offset,
+                                struct base_error *error)
+{
+    (void)header, (void)error;
+    struct side *side = context;
+    uint64_t head_bytes = wire_part_head_bytes(FIELDS, ROWS);
+    while (side->mode == LINK_VERIFIED && side->verified < ROWS &&
+           head_bytes + (side->verified + 1) * fields[0].max_bytes <= offset)
+        verify_field(side, side->verified++, 0);
+    return BASE_OK;
 }
 
 static enum base_code on_frame(void *context, const struct wire_header *header, const uint8_t *payload,
@@ -219,7 +226,8 @@ static enum base_code on_frame(void *context, const struct wire_header *header, 
     return BASE_OK;
 }
 
-static const struct wire_link_events events = {.sink = on_sink, .frame = on_frame, .sent = on_sent};
+static const struct wire_link_events events = {
+    .sink = on_sink, .placed = on_placed, .frame = on_frame, .sent = on_sent};
 
 static void link_open(struct side *side)
 {

@@ -253,7 +253,7 @@ static void run_stream(struct state *state, const uint8_t *bytes, size_t size)
     if (code == BASE_OK)
         code = wire_receive_end(&state->receive, &error);
     if (code == BASE_INTERNAL || !error.text[0])
-        abort(); /* each end has a cause that is not a bug */
+        abort();              /* each end has a cause that is not a bug */
     if (state->given.iov_len) /* a stream may end inside a sink */
         state->given.iov_len -= state->receive.place.iov_len;
     digest_given(state);

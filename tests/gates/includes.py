@@ -46,7 +46,7 @@ OWNERS = {
     r"png\.h": ["worker/decode"],
     r"sqlite3\.h": ["server/store"],
     r"zstd": ["proto/manifest"],
-    r"xxhash\.h": ["base/hash.c"],
+    r"(xxhash|xxh_x86dispatch)\.h": ["base/hash.c"],
     r"openssl/": ["base/hash.c"],
     r"cmocka\.h": [],
 }

@@ -29,8 +29,10 @@ struct end {
     enum base_code frame_code, sink_code;
     struct wire_header last;
     char text[600]; /* payload of the last small frame */
-    bool echo;      /* answers each GET by a DATA frame with token = request */
-    bool resend;    /* sends a PING from `sent` */
+    uint64_t placed;
+    enum base_code placed_code;
+    bool echo;   /* answers each GET by a DATA frame with token = request */
+    bool resend; /* sends a PING from `sent` */
 };
 
 static enum base_code on_sink(void *context, const struct wire_header *header, uint64_t offset,
@@ -45,6 +47,15 @@ static enum base_code on_sink(void *context, const struct wire_header *header, u
     return BASE_OK;
 }
 
+static enum base_code on_placed(void *context, const struct wire_header *header, uint64_t offset,
+                                struct base_error *error)
+{
+    struct end *end = context;
+    assert_true(wire_header_is_bulk(header) && offset <= header->length && offset > end->placed);
+    end->placed = offset;
+    return end->placed_code == BASE_OK ? BASE_OK : base_error_set(error, end->placed_code, "row 0 differs");
+}
+
 static uint8_t answer_bytes[100000];
 
 static enum base_code on_frame(void *context, const struct wire_header *header, const uint8_t *payload,
@@ -55,6 +66,7 @@ static enum base_code on_frame(void *context, const struct wire_header *header, 
     snprintf(end->seen + at, sizeof end->seen - at, "%s(%llu) ", wire_type_name(header->type),
              (unsigned long long)header->length);
     end->last = *header;
+    end->placed = 0;
     assert_true((payload == NULL) == wire_header_is_bulk(header));
     size_t text = payload && header->length < sizeof end->text ? header->length : 0;
     if (text)
@@ -77,7 +89,8 @@ static void on_sent(void *context, uint64_t token, bool done)
         (void)wire_link_send(end->link, &(struct wire_header){.type = WIRE_PING}, NULL, 0, NULL);
 }
 
-static const struct wire_link_events events = {.sink = on_sink, .frame = on_frame, .sent = on_sent};
+static const struct wire_link_events events = {
+    .sink = on_sink, .placed = on_placed, .frame = on_frame, .sent = on_sent};
 static const struct wire_link_events events_without_sink = {.frame = on_frame, .sent = on_sent};
 
 static void end_init_with(struct end *end, int fd, int peer, const struct wire_link_events *with)
@@ -335,6 +348,26 @@ static void events_may_refuse(void **state)
         base_buffer_fini(&out);
         end_fini(&end);
     }
+}
+
+static void bytes_in_place_may_be_refused(void **state)
+{
+    (void)state;
+    struct end end;
+    struct base_buffer out;
+    struct base_error error = {0};
+    base_buffer_init(&out);
+    put_hello(&out);
+    put_frame(&out, (struct wire_header){.type = WIRE_DATA, .to = 1, .length = 50000}, answer_bytes);
+    end_init(&end);
+    assert_int_equal(feed(&end, out.bytes, 20000, NULL), BASE_OK);
+    assert_in_range(end.placed, 20000 - WIRE_RECEIVE_AHEAD_BYTES - 200, 20000);
+    end.placed_code = BASE_CORRUPT;
+    assert_int_equal(feed(&end, out.bytes + 20000, 20000, &error), BASE_CORRUPT);
+    assert_string_equal(error.text, "row 0 differs");
+    assert_string_equal(end.seen, "HELLO(3) ");
+    base_buffer_fini(&out);
+    end_fini(&end);
 }
 
 static void an_end_without_sink_takes_no_data(void **state)
@@ -629,6 +662,7 @@ int main(void)
         cmocka_unit_test(reading_stops_at_its_budget),
         cmocka_unit_test(bad_frames_are_refused),
         cmocka_unit_test(events_may_refuse),
+        cmocka_unit_test(bytes_in_place_may_be_refused),
         cmocka_unit_test(an_end_without_sink_takes_no_data),
         cmocka_unit_test(cuts_are_told_from_ends),
         cmocka_unit_test(seeded_garbage_never_crashes),

@@ -16,6 +16,7 @@ const struct cli_command cli_commands[] = {
     {"run", "stream a dataset without training: rates, stalls, what was shared", cli_run, &cli_run_options,
      NULL},
     {"cat", "write prepared rows to files (npy and JSON lines)", cli_cat, &cli_cat_options, NULL},
+    {"bench", "measure preparation and transport on this machine", cli_bench, &cli_bench_options, NULL},
 #endif
     {"jobs", "list jobs", cli_jobs, &cli_jobs_options, NULL},
     {"workers", "list workers", cli_workers, &cli_workers_options, NULL},

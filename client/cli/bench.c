@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * millrace bench: what this machine prepares and what the data plane carries, in one run.
+ *   1. fork the socket copy's sender and start a cluster of our own (unless --server names one)
+ *   2. preparation: imagenet_train through the whole system, after an epoch to warm up
+ *   3. data plane: a staged imagenet_eval stream and a plain socket copy with messages of the same sizes, in turn, three times each; the
+ *      medians are compared
+ *   4. --against: another program's figures beside ours
+ */
+#include "client/cli/cli.h"
+#include "client/cli/cluster.h"
+#include "client/cli/copy.h"
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "client/include/millrace/millrace.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ROUNDS = 3, LOOK_AHEAD = 2, WAIT_MS = 60000, PHOTOS = 400 };
+
+struct options {
+    struct cli_common common;
+    int64_t seconds, batch, threads;
+    const char *staging, *against;
+    bool finish;
+};
+
+static const struct base_option table[] = {
+    {"server", BASE_OPTION_TEXT, NULL, "HOST:PORT", "measure this cluster; not given: one is started here",
+     offsetof(struct options, common.server), 0, 0},
+    {"secret-file", BASE_OPTION_TEXT, NULL, "FILE", "the cluster's secret",
+     offsetof(struct options, common.secret_file), 0, 0},
+    {"timeout-ms", BASE_OPTION_INT, "10000", "MS", "longest wait for an answer of the server",
+     offsetof(struct options, common.timeout_ms), 1, INT32_MAX},
+    {"json", BASE_OPTION_BOOL, NULL, NULL, "print JSON", offsetof(struct options, common.json), 0, 0},
+    {"seconds", BASE_OPTION_INT, "10", "S", "for preparation; each round of the data plane takes a third",
+     offsetof(struct options, seconds), 1, 3600},
+    {"batch", BASE_OPTION_INT, "64", "ROWS", "rows of a batch", offsetof(struct options, batch), 1, 65535},
+    {"threads", BASE_OPTION_INT, "0", "N", "prep threads of our own worker; 0: all cores but one",
+     offsetof(struct options, threads), 0, 1024},
+    {"staging", BASE_OPTION_TEXT, "512MiB", "BYTES", "memory of our own worker for prepared rows",
+     offsetof(struct options, staging), 0, 0},
+    {"finish", BASE_OPTION_BOOL, NULL, NULL, "float32, normalised, as the preset finishes; else u8",
+     offsetof(struct options, finish), 0, 0},
+    {"against", BASE_OPTION_TEXT, NULL, "COMMAND", "run it, too; it prints `images/s X` and `cpu_s/1000 Y`",
+     offsetof(struct options, against), 0, 0},
+};
+const struct base_options cli_bench_options = {
+    "millrace bench",
+    "[DATASET | FOLDER] [options]",
+    "Measures images/s of imagenet_train through the whole system, and GB/s and CPU time of the data plane "
+    "beside a plain socket\n"
+    "copy. FOLDER is an image folder (nothing given: photographs are made); DATASET one of the cluster that "
+    "--server names.",
+    table,
+    sizeof table / sizeof *table,
+    0,
+    1};
+
+struct rate {
+    uint64_t rows, bytes, requests;
+    double wall_s, worker_cpu_s, client_cpu_s;
+};
+
+struct bench {
+    const struct options *options;
+    struct cli_copy *copy;
+    struct cli_cluster *cluster; /* NULL: somebody else's */
+    struct mr_client *client;
+    char state[PATH_MAX]; /* our own folder; "": none */
+    char dataset[PATH_MAX];
+    struct rate prep, plane[ROUNDS];
+    struct cli_copy_result copied[ROUNDS];
+    double against_images_s, against_cpu_s; /* 0: it did not say */
+};
+
+static enum base_code from_mr(const struct mr_error *cause, struct base_error *error)
+{
+    return base_error_set(error, (enum base_code)cause->code, "%s", cause->text);
+}
+
+/* ---- a cluster of our own ---- */
+
+static int remove_one(const char *path, const struct stat *stat, int type, struct FTW *walk)
+{
+    (void)stat;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+static enum base_code make_photos(const struct bench *bench, char folder[PATH_MAX], struct base_error *error)
+{
+    char self[PATH_MAX], command[3 * PATH_MAX];
+    ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[size > 0 ? size : 0] = 0;
+    char *slash = strrchr(self, '/');
+    if (slash)
+        *slash = 0;
+    snprintf(folder, PATH_MAX, "%.*s/photos", PATH_MAX - 16, bench->state);
+    snprintf(command, sizeof command, "'%s/millrace-photos' '%s' %d >/dev/null", self, folder, PHOTOS);
+    fprintf(stderr, "millrace bench: no folder given: making %d photograph-like files\n", PHOTOS);
+    return system(command) == 0 ? BASE_OK
+                                : base_error_set(error, BASE_UNAVAILABLE, "%s/millrace-photos failed", self);
+}
+
+static enum base_code start_cluster(struct bench *bench, const char *folder, struct base_error *error)
+{
+    const struct options *o = bench->options;
+    int cores = base_limits_cores();
+    struct cli_cluster_options what = {.workers = 1,
+                                       .threads = o->threads  ? (int)o->threads
+                                                  : cores > 1 ? cores - 1
+                                                              : 1,
+                                       .listen = "127.0.0.1:0",
+                                       .http = "127.0.0.1:0",
+                                       .state = bench->state,
+                                       .staging = o->staging,
+                                       .data_roots = &folder,
+                                       .data_root_count = 1};
+    return cli_cluster_start(&bench->cluster, &what, WAIT_MS, error);
+}
+
+static enum base_code register_folder(struct bench *bench, const struct cli_common *common,
+                                      const char *folder, struct base_error *error)
+{
+    Millrace__V1__DatasetAdd request = MILLRACE__V1__DATASET_ADD__INIT;
+    ProtobufCMessage *reply = NULL;
+    request.name = bench->dataset;
+    request.path = (char *)(uintptr_t)folder;
+    request.wait_ms = WAIT_MS;
+    enum base_code code = cli_call(common, &millrace__v1__datasets__descriptor, "Add", &request.base,
+                                   2 * WAIT_MS, &reply, error);
+    cli_free(reply);
+    return code;
+}
+
+static enum base_code begin_own(struct bench *bench, const char *given, struct cli_common *common,
+                                struct base_error *error)
+{
+    const char *tmp = getenv("TMPDIR");
+    char folder[PATH_MAX];
+    snprintf(bench->state, sizeof bench->state, "%s/millrace-bench-XXXXXX",
+             tmp && *tmp == '/' ? tmp : "/tmp");
+    if (!mkdtemp(bench->state))
+        return base_error_errno(error, errno, "%s", bench->state);
+    enum base_code code = BASE_OK;
+    if (!given)
+        code = make_photos(bench, folder, error);
+    else if (!realpath(given, folder))
+        code = base_error_errno(error, errno, "%s", given);
+    if (code == BASE_OK)
+        code = start_cluster(bench, folder, error);
+    if (code != BASE_OK)
+        return code;
+    common->server = cli_cluster_address(bench->cluster);
+    snprintf(bench->dataset, sizeof bench->dataset, "bench");
+    return register_folder(bench, common, folder, error);
+}
+
+static enum base_code begin(struct bench *bench, const char *given, struct base_error *error)
+{
+    struct cli_common common = bench->options->common;
+    enum base_code code = cli_copy_start(&bench->copy, error);
+    if (code == BASE_OK && common.server && !given)
+        code =
+            base_error_set(error, BASE_INVALID, "with --server, DATASET is the name of one of its datasets");
+    else if (code == BASE_OK && common.server)
+        snprintf(bench->dataset, sizeof bench->dataset, "%s", given);
+    else if (code == BASE_OK)
+        code = begin_own(bench, given, &common, error);
+    if (code != BASE_OK)
+        return code;
+    struct mr_error cause;
+    struct mr_client_options where = {
+        .size = sizeof where, .server = common.server, .secret_file = common.secret_file};
+    return mr_client_open(&bench->client, &where, &cause) == MR_OK ? BASE_OK : from_mr(&cause, error);
+}
+
+static void end(struct bench *bench)
+{
+    if (bench->client)
+        mr_client_close(&bench->client);
+    cli_cluster_stop(&bench->cluster, 2000);
+    cli_copy_stop(&bench->copy);
+    if (bench->state[0])
+        nftw(bench->state, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* ---- measuring ---- */
+
+static enum base_code open_job(struct bench *bench, const char *pipeline, struct mr_job **job,
+                               uint64_t *items, struct base_error *error)
+{
+    struct mr_error cause;
+    struct mr_job_options what = {.size = sizeof what,
+                                  .dataset = bench->dataset,
+                                  .pipeline = pipeline,
+                                  .batch = (uint32_t)bench->options->batch,
+                                  .look_ahead = LOOK_AHEAD,
+                                  .tail = MR_TAIL_EXACT,
+                                  .on_bad = MR_ON_BAD_REPLACE,
+                                  .apply_finish = bench->options->finish};
+    if (mr_job_open(job, bench->client, &what, WAIT_MS, &cause) != MR_OK)
+        return from_mr(&cause, error);
+    struct mr_job_info info = {.size = sizeof info};
+    mr_job_info(*job, &info, NULL);
+    *items = info.items;
+    return BASE_OK;
+}
+
+/* Takes batches until `rows` have come and `seconds` have passed. */
+static enum base_code take(struct bench *bench, struct mr_job *job, uint64_t rows, double seconds,
+                           struct rate *rate, struct base_error *error)
+{
+    struct mr_job_stats before = {.size = sizeof before}, after = {.size = sizeof after};
+    double client_cpu_s = cli_copy_cpu_s(), worker_cpu_s = 0;
+    bool any_left;
+    if (bench->cluster)
+        worker_cpu_s = cli_cluster_worker_cpu_s(bench->cluster);
+    mr_job_stats(job, &before);
+    int64_t start_ns = base_clock_now_ns();
+    do {
+        struct mr_batch *batch;
+        struct mr_error cause;
+        if (mr_job_next(job, &batch, WAIT_MS, &cause) != MR_OK)
+            return from_mr(&cause, error);
+        rate->rows += batch->rows;
+        mr_batch_release(batch);
+        rate->wall_s = (double)(base_clock_now_ns() - start_ns) / 1e9;
+        if (bench->cluster && cli_cluster_watch(bench->cluster, 0, &any_left) != 0)
+            return base_error_set(error, BASE_CANCELLED, "interrupted");
+    } while (rate->rows < rows || rate->wall_s < seconds);
+    mr_job_stats(job, &after);
+    rate->bytes = after.bytes - before.bytes;
+    rate->requests = after.requests - before.requests;
+    rate->client_cpu_s = cli_copy_cpu_s() - client_cpu_s;
+    if (bench->cluster)
+        rate->worker_cpu_s = cli_cluster_worker_cpu_s(bench->cluster) - worker_cpu_s;
+    return BASE_OK;
+}
+
+static enum base_code measure_prep(struct bench *bench, struct base_error *error)
+{
+    struct mr_job *job = NULL;
+    uint64_t items = 0;
+    struct rate warm = {0};
+    enum base_code code = open_job(bench, "imagenet_train", &job, &items, error);
+    if (code == BASE_OK)
+        code = take(bench, job, items, 0, &warm, error);
+    if (code == BASE_OK)
+        code = take(bench, job, 1, (double)bench->options->seconds, &bench->prep, error);
+    mr_job_close(&job);
+    return code;
+}
+
+/* The same sizes: what one request brought, from and to as much memory as the stream and the slots have. */
+static struct cli_copy_work work_like(const struct bench *bench, const struct rate *plane, uint64_t items)
+{
+    uint64_t row = plane->rows ? plane->bytes / plane->rows : 1;
+    size_t message = (size_t)(plane->requests ? plane->bytes / plane->requests : row);
+    size_t slots = (size_t)(row * (uint64_t)bench->options->batch) * (LOOK_AHEAD + 1);
+    size_t set = (size_t)(row * items);
+    message = message ? message : 1;
+    return (struct cli_copy_work){.message_bytes = message,
+                                  .sent_set_bytes = set > message ? set : message,
+                                  .received_set_bytes = slots > message ? slots : message,
+                                  .duration_ns = bench->options->seconds * BASE_NS_PER_S / ROUNDS};
+}
+
+static enum base_code measure_plane(struct bench *bench, struct base_error *error)
+{
+    struct mr_job *job = NULL;
+    uint64_t items = 0;
+    struct rate staged = {0};
+    enum base_code code = open_job(bench, "imagenet_eval", &job, &items, error);
+    if (code == BASE_OK)
+        code = take(bench, job, 2 * items, 0, &staged, error);
+    for (int i = 0; code == BASE_OK && i < ROUNDS; i++) {
+        code = take(bench, job, 1, (double)bench->options->seconds / ROUNDS, &bench->plane[i], error);
+        struct cli_copy_work work = work_like(bench, &bench->plane[i], items);
+        if (code == BASE_OK)
+            code = cli_copy_run(bench->copy, &work, &bench->copied[i], error);
+    }
+    mr_job_close(&job);
+    return code;
+}
+
+static enum base_code measure_against(struct bench *bench, struct base_error *error)
+{
+    char line[4096];
+    FILE *peer = popen(bench->options->against, "r");
+    if (!peer)
+        return base_error_errno(error, errno, "--against");
+    while (fgets(line, sizeof line, peer)) {
+        const char *images = strstr(line, "images/s "), *cpu = strstr(line, "cpu_s/1000 ");
+        if (images)
+            bench->against_images_s = strtod(images + 9, NULL);
+        if (cpu)
+            bench->against_cpu_s = strtod(cpu + 11, NULL);
+        fputs(line, stderr);
+    }
+    int status = pclose(peer);
+    if (status != 0 || bench->against_images_s <= 0)
+        return base_error_set(error, BASE_INVALID, "--against: the command failed or printed no images/s");
+    return BASE_OK;
+}
+
+/* ---- telling ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static double median(double values[ROUNDS])
+{
+    qsort(values, ROUNDS, sizeof *values, by_value);
+    return values[ROUNDS / 2];
+}
+
+struct figures {
+    double images_s, images_s_core, cpu_s_1000; /* 0: not known */
+    double plane_gb_s, plane_cpu_s_gb, copy_gb_s, copy_cpu_s_gb;
+};
+
+static struct figures figure(const struct bench *bench)
+{
+    struct figures f = {0};
+    double gb_s[ROUNDS], cpu[ROUNDS], copy_gb_s[ROUNDS], copy_cpu[ROUNDS];
+    const struct rate *prep = &bench->prep;
+    f.images_s = (double)prep->rows / prep->wall_s;
+    if (bench->cluster) {
+        f.images_s_core = f.images_s / cli_cluster_threads(bench->cluster);
+        f.cpu_s_1000 = 1000 * (prep->worker_cpu_s + prep->client_cpu_s) / (double)prep->rows;
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        const struct rate *plane = &bench->plane[i];
+        const struct cli_copy_result *copied = &bench->copied[i];
+        double gb = (double)plane->bytes / 1e9, copied_gb = (double)copied->bytes / 1e9;
+        gb_s[i] = gb / plane->wall_s;
+        cpu[i] = bench->cluster ? (plane->worker_cpu_s + plane->client_cpu_s) / gb : 0;
+        copy_gb_s[i] = copied_gb / copied->wall_s;
+        copy_cpu[i] = copied->cpu_s / copied_gb;
+    }
+    f.plane_gb_s = median(gb_s);
+    f.plane_cpu_s_gb = median(cpu);
+    f.copy_gb_s = median(copy_gb_s);
+    f.copy_cpu_s_gb = median(copy_cpu);
+    return f;
+}
+
+static void print_text(const struct bench *bench, const struct figures *f)
+{
+    const struct rate *plane = &bench->plane[0];
+    printf("preparation, imagenet_train, %s\n", bench->options->finish ? "float32" : "u8");
+    printf("  images/s            %.1f\n", f->images_s);
+    if (bench->cluster) {
+        printf("  per prep core       %.1f  (%d)\n", f->images_s_core, cli_cluster_threads(bench->cluster));
+        printf("  CPU-s/1000 images   %.2f  (worker and client)\n", f->cpu_s_1000);
+    }
+    if (bench->options->against) {
+        printf("  against             %.1f images/s", bench->against_images_s);
+        if (bench->against_cpu_s > 0)
+            printf(", %.2f CPU-s/1000", bench->against_cpu_s);
+        printf("\n  ratio               %.2fx",
+               (f->images_s_core > 0 ? f->images_s_core : f->images_s) / bench->against_images_s);
+        if (bench->against_cpu_s > 0 && f->cpu_s_1000 > 0)
+            printf(", by CPU time %.2fx", bench->against_cpu_s / f->cpu_s_1000);
+        printf("\n");
+    }
+    printf("data plane, staged imagenet_eval, %.0f kB a message, medians of %d\n",
+           plane->requests ? (double)plane->bytes / (double)plane->requests / 1e3 : 0, ROUNDS);
+    printf("               GB/s  CPU-s/GB\n  millrace    %5.2f     %s%.2f\n  socket copy %5.2f     %.2f\n",
+           f->plane_gb_s, bench->cluster ? "" : "? ", f->plane_cpu_s_gb, f->copy_gb_s, f->copy_cpu_s_gb);
+    printf("  ratio       %5.2fx", f->plane_gb_s / f->copy_gb_s);
+    if (bench->cluster)
+        printf("    %.2fx", f->plane_cpu_s_gb / f->copy_cpu_s_gb);
+    printf("\n");
+}
+
+static void print_json(const struct bench *bench, const struct figures *f)
+{
+    struct base_buffer out;
+    struct base_json json;
+    base_buffer_init(&out);
+    base_json_begin(&json, &out);
+    base_json_object(&json, NULL);
+    base_json_object(&json, "prep");
+    base_json_double(&json, "images_per_s", f->images_s);
+    base_json_double(&json, "images_per_s_per_core", f->images_s_core);
+    base_json_double(&json, "cpu_s_per_1000", f->cpu_s_1000);
+    if (bench->options->against) {
+        base_json_double(&json, "against_images_per_s", bench->against_images_s);
+        base_json_double(&json, "against_cpu_s_per_1000", bench->against_cpu_s);
+    }
+    base_json_object_end(&json);
+    base_json_object(&json, "plane");
+    base_json_double(&json, "gb_per_s", f->plane_gb_s);
+    base_json_double(&json, "cpu_s_per_gb", f->plane_cpu_s_gb);
+    base_json_double(&json, "copy_gb_per_s", f->copy_gb_s);
+    base_json_double(&json, "copy_cpu_s_per_gb", f->copy_cpu_s_gb);
+    base_json_object_end(&json);
+    base_json_object_end(&json);
+    cli_flush(&out);
+}
+
+int cli_bench(int argc, char **argv)
+{
+    static struct options options;
+    static struct bench bench;
+    struct base_options_rest rest;
+    struct base_error error;
+    int status;
+    if (!cli_parse(&cli_bench_options, argc, argv, &options, &rest, &status))
+        return status;
+    bench.options = &options;
+    enum base_code code = begin(&bench, rest.count ? rest.positional[0] : NULL, &error);
+    if (code == BASE_OK)
+        code = measure_prep(&bench, &error);
+    if (code == BASE_OK)
+        code = measure_plane(&bench, &error);
+    if (code == BASE_OK && options.against)
+        code = measure_against(&bench, &error);
+    if (code == BASE_OK) {
+        struct figures figures = figure(&bench);
+        options.common.json ? print_json(&bench, &figures) : print_text(&bench, &figures);
+    }
+    end(&bench);
+    return code == BASE_OK ? CLI_EXIT_OK : cli_fail("millrace bench", options.common.json, &error);
+}

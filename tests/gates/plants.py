@@ -94,6 +94,7 @@ class Includes(Gate):
             ("base/a.c", "#include <uv.h>\n", "<uv.h> has no owner"),
             ("worker/decode/a.c", "#include <sys/socket.h>\n", "it does no input or output"),
             ("scheduler/a.c", "#include <pthread.h>\n", "it does no input or output"),
+            ("scheduler/a.c", "int a(void)\n{\n    return base_clock_now_ns() > 0;\n}\n", "base_clock_now_ns in a machine"),
         ]
         for path, text, said in rows:
             with self.subTest(text):

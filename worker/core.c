@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/core.h"
+
 #include "worker/machine.h"
 
 #include "base/clock.h"

@@ -207,7 +207,7 @@ enum base_code source_roots_open_any(const struct source_roots *roots, const cha
 enum base_code source_roots_open_file(const struct source_roots *roots, const char *path, int *fd,
                                       struct base_error *error)
 {
-    int opened;
+    int opened = -1;
     struct stat stat;
     /* not blocking: the name may be a pipe's */
     enum base_code code =

@@ -141,7 +141,8 @@ struct scheduler_job_request {
     uint64_t generation;
 };
 
-/* Opens one rank; the same again (same generation) changes nothing but the lease. Refusals change nothing:
+/* Opens one rank; the same again (same generation) changes nothing but the lease. Refusals change nothing
+ * (but a job REFUSED for its cursor's fingerprint is listed):
  *   INVALID   shape, rank, stream parts, epoch at its end (2^32 - 1), drop with less than a step in the epoch
  *   CONFLICT  fenced; ranks that ask for different things; a cursor of another dataset version, fingerprint or stream
  *             (the latter two: unless accept_new_bits), both sides named
@@ -262,16 +263,22 @@ bool scheduler_cluster_take_stream(struct scheduler_cluster *cluster, uint8_t ha
                                    bool *gone);
 bool scheduler_cluster_take_job(struct scheduler_cluster *cluster, char id[SCHEDULER_JOB_CHARS], bool *gone);
 
-/* Refills a new cluster, before any event. The stream is live, without a plan until restart_ms, then with versions over
- * plan_version. `identity`: its given parts; it is sealed here. */
+/* Refills a new cluster, before any event. The stream is live, without a plan until restart_ms are over and a worker
+ * serves it, then with versions over plan_version. `identity`: its given parts; it is sealed here. */
 enum base_code scheduler_cluster_load_stream(struct scheduler_cluster *cluster, int64_t now_ns,
                                              const struct scheduler_stream *identity, uint32_t plan_version,
                                              struct base_error *error);
-/* After the streams. LOST until a rank syncs (any generation) or opens. `stream` may be one that is not loaded, or zeros. */
+/* After the streams. LOST until a rank syncs (any generation) or opens. */
+struct scheduler_job_stored {
+    uint8_t stream[BASE_SHA256_BYTES]; /* zeros, or one that is not loaded: it gets one anew */
+    uint32_t first_epoch;
+    struct scheduler_cursor at;
+};
+/* `request`: of the launch, whatever rank's. Dataset version and items are the stream's when it is loaded. */
 enum base_code scheduler_cluster_load_job(struct scheduler_cluster *cluster, int64_t now_ns,
                                           const struct scheduler_job_request *request,
-                                          const uint8_t stream[BASE_SHA256_BYTES], uint32_t first_epoch,
-                                          struct scheduler_cursor at, struct base_error *error);
+                                          const struct scheduler_job_stored *stored,
+                                          struct base_error *error);
 
 /* ---- for the log and the metrics ---- */
 

@@ -546,12 +546,17 @@ int64_t cluster_job_deadline_ns(const struct scheduler_cluster *cluster)
 
 enum base_code scheduler_cluster_load_job(struct scheduler_cluster *cluster, int64_t now_ns,
                                           const struct scheduler_job_request *request,
-                                          const uint8_t stream[BASE_SHA256_BYTES], uint32_t first_epoch,
-                                          struct scheduler_cursor at, struct base_error *error)
+                                          const struct scheduler_job_stored *stored, struct base_error *error)
 {
     struct cluster_job *job = NULL;
+    struct scheduler_job_request then = *request;
+    struct cluster_stream *live = cluster_stream_find(cluster, stored->stream);
     cluster->now_ns = now_ns > cluster->now_ns ? now_ns : cluster->now_ns;
-    enum base_code code = make_asked(request, &job, error);
+    if (live) { /* the dataset may have a later version by now */
+        memcpy(then.dataset_version, live->view.identity.dataset_version, sizeof then.dataset_version);
+        then.items = live->view.identity.items;
+    }
+    enum base_code code = make_asked(&then, &job, error);
     if (!code && cluster_job_find(cluster, job->view.id))
         code = base_error_set(error, BASE_EXISTS, "job %s is loaded already", job->view.id);
     if (!code)
@@ -560,18 +565,17 @@ enum base_code scheduler_cluster_load_job(struct scheduler_cluster *cluster, int
         cluster_job_destroy(job);
         return base_error_prefix(error, code, "loading a job");
     }
-    struct cluster_stream *live = cluster_stream_find(cluster, stream);
     job->loaded = true;
     job->view.state = SCHEDULER_JOB_LOST;
     job->ended_ns = cluster->now_ns;
     if (live && memcmp(live->view.key, job->view.key, sizeof job->view.key) == 0) {
         job->view.stream = &live->view;
         job->view.has_start = job->has_pin = true;
-        job->view.start = at;
-        job->view.first_epoch = first_epoch;
+        job->view.start = stored->at;
+        job->view.first_epoch = stored->first_epoch;
         memcpy(job->pin, live->view.identity.fingerprint, sizeof job->pin);
         for (uint32_t i = 0; i < job->view.shape.world; i++)
-            job->ranks[i].at = at;
+            job->ranks[i].at = stored->at;
     }
     count_ranks(cluster, job);
     cluster_settle(cluster);

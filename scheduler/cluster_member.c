@@ -203,8 +203,7 @@ static bool take_front(struct scheduler_cluster *cluster, struct cluster_member 
         return true;
     }
     member->fronts[i].at = at;
-    if (stream->has_front) /* else nobody reads it */
-        cluster_stream_advance(cluster, stream, at);
+    cluster_stream_tell(cluster, stream, at);
     return true;
 }
 

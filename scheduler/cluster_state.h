@@ -52,7 +52,7 @@ struct cluster_candidate {
 
 struct cluster_stream {
     struct scheduler_live_stream view;
-    int64_t plan_from_ns; /* loaded: no plan before */
+    int64_t plan_from_ns; /* loaded: no plan before; INT64_MIN: not or no longer */
     int64_t unread_ns;    /* since when no live job reads it; CLUSTER_NEVER_NS: one does */
     bool has_front;
     struct scheduler_cursor front; /* the furthest that is known of live jobs */
@@ -169,6 +169,9 @@ void cluster_stream_plan(struct scheduler_cluster *cluster, struct cluster_strea
 /* Somebody has come as far as `at`. */
 void cluster_stream_advance(struct scheduler_cluster *cluster, struct cluster_stream *stream,
                             struct scheduler_cursor at);
+/* A worker has had a request for `at`. Epochs that no live reader can have come to are of jobs long gone. */
+void cluster_stream_tell(struct scheduler_cluster *cluster, struct cluster_stream *stream,
+                         struct scheduler_cursor at);
 /* Job counts, fronts of streams that lost a reader, dropping what nobody uses. */
 void cluster_stream_settle(struct scheduler_cluster *cluster);
 int64_t cluster_stream_deadline_ns(const struct scheduler_cluster *cluster);

@@ -175,12 +175,12 @@ void cluster_stream_plan(struct scheduler_cluster *cluster, struct cluster_strea
         if (member->view.state == SCHEDULER_WORKER_READY && cluster_member_serves(member, &stream->view))
             workers[count++] = (struct scheduler_plan_worker){member->view.id, member->view.weight};
     }
+    stream->plan_from_ns = INT64_MIN;
+    if (count == 0 && !stream->view.planned)
+        return; /* after a restart clients do better with the plan that they have */
     scheduler_plan_next(&stream->view.plan, workers, count, &next);
-    if (next.version == stream->view.plan.version) {
-        if (stream->view.planned)
-            return;
-        next.version++; /* of nobody; the plan of that version, before a restart, was another */
-    }
+    if (next.version == stream->view.plan.version)
+        return;
     for (int slot = 0; slot < SCHEDULER_PLAN_SLOTS; slot++)
         moved += next.primary[slot] != stream->view.plan.primary[slot];
     stream->view.plan = next;
@@ -235,19 +235,6 @@ struct cluster_stream *cluster_stream_get(struct scheduler_cluster *cluster,
     return stream;
 }
 
-void cluster_stream_advance(struct scheduler_cluster *cluster, struct cluster_stream *stream,
-                            struct scheduler_cursor at)
-{
-    if (stream->has_front && cluster_cursor_compare(at, stream->front) <= 0)
-        return;
-    if (!stream->has_front || at.epoch > stream->front.epoch)
-        cluster->jobs_changed = true; /* somebody may have waited for this epoch */
-    stream->front = at;
-    stream->has_front = true;
-}
-
-/* ---- settling ---- */
-
 static int count_jobs(const struct scheduler_cluster *cluster, const struct cluster_stream *stream,
                       int *readers, struct scheduler_cursor *furthest)
 {
@@ -264,6 +251,29 @@ static int count_jobs(const struct scheduler_cluster *cluster, const struct clus
     }
     return jobs;
 }
+
+void cluster_stream_tell(struct scheduler_cluster *cluster, struct cluster_stream *stream,
+                         struct scheduler_cursor at)
+{
+    struct scheduler_cursor furthest = {0};
+    int readers = 0;
+    count_jobs(cluster, stream, &readers, &furthest);
+    if (readers > 0 && at.epoch <= furthest.epoch + 1)
+        cluster_stream_advance(cluster, stream, at);
+}
+
+void cluster_stream_advance(struct scheduler_cluster *cluster, struct cluster_stream *stream,
+                            struct scheduler_cursor at)
+{
+    if (stream->has_front && cluster_cursor_compare(at, stream->front) <= 0)
+        return;
+    if (!stream->has_front || at.epoch > stream->front.epoch)
+        cluster->jobs_changed = true; /* somebody may have waited for this epoch */
+    stream->front = at;
+    stream->has_front = true;
+}
+
+/* ---- settling ---- */
 
 /* With one reader less, the furthest epoch is that of those left: whoever waits for a later one waits from there. */
 static void settle_front(struct scheduler_cluster *cluster, struct cluster_stream *stream, int readers,
@@ -361,7 +371,7 @@ int64_t cluster_stream_deadline_ns(const struct scheduler_cluster *cluster)
         if (stream->unread_ns != CLUSTER_NEVER_NS &&
             stream->unread_ns + cluster->options.grace_ms * BASE_NS_PER_MS < least)
             least = stream->unread_ns + cluster->options.grace_ms * BASE_NS_PER_MS;
-        if (!stream->view.planned && stream->plan_from_ns < least)
+        if (stream->plan_from_ns != INT64_MIN && stream->plan_from_ns < least)
             least = stream->plan_from_ns;
     }
     for (int i = 0; i < cluster->candidate_count; i++) {

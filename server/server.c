@@ -76,9 +76,10 @@ static enum base_code load_open(struct loading *loading, const struct store_job 
         return base_error_set(error, BASE_NOT_FOUND, "its dataset %s is gone", from->dataset);
     memcpy(request.dataset_version, dataset->version, BASE_SHA256_BYTES);
     request.items = dataset->items;
-    struct scheduler_cursor at = {from->epoch, from->position};
-    code = scheduler_cluster_load_job(loading->server->cluster, loading->now_ns, &request, from->stream,
-                                      from->first_epoch, at, error);
+    struct scheduler_job_stored stored = {.first_epoch = from->first_epoch,
+                                          .at = {from->epoch, from->position}};
+    memcpy(stored.stream, from->stream, sizeof stored.stream);
+    code = scheduler_cluster_load_job(loading->server->cluster, loading->now_ns, &request, &stored, error);
     if (!code && !server_jobs_opened(&loading->server->jobs, open, parts.text, loading->now_ns))
         code = base_error_set(error, BASE_NO_MEMORY, "no memory");
     return code;
@@ -199,7 +200,7 @@ void server_persist(struct server *server)
         const struct scheduler_job *job = scheduler_cluster_job(server->cluster, id);
         if (gone ? store_job_remove(server->store, id, &error) : job && store_job(server, job, &error))
             store_failed(server, "job", &error);
-        if (gone)
+        if (!job) /* a closed one is listed for a while */
             server_jobs_remove(&server->jobs, id);
     }
 }

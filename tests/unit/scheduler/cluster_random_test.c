@@ -36,9 +36,7 @@ struct model_job {
     uint64_t revision, answer;
     /* the store */
     bool stored;
-    uint8_t stored_stream[BASE_SHA256_BYTES];
-    uint32_t stored_first_epoch;
-    struct scheduler_cursor stored_at;
+    struct scheduler_job_stored record;
 };
 
 struct model_stream {
@@ -266,11 +264,11 @@ static void take_stored(struct world *world)
         if (gone)
             continue;
         assert_non_null(job);
-        memset(model->stored_stream, 0, sizeof model->stored_stream);
+        memset(model->record.stream, 0, sizeof model->record.stream);
         if (job->stream)
-            memcpy(model->stored_stream, job->stream->identity.hash, sizeof model->stored_stream);
-        model->stored_first_epoch = job->first_epoch;
-        model->stored_at = job->at;
+            memcpy(model->record.stream, job->stream->identity.hash, sizeof model->record.stream);
+        model->record.first_epoch = job->first_epoch;
+        model->record.at = job->at;
     }
 }
 
@@ -475,8 +473,7 @@ static void restart_event(struct world *world)
         job->request.rank = 0;
         job->opened = job->stored;
         if (job->stored &&
-            scheduler_cluster_load_job(world->cluster, world->now, &job->request, job->stored_stream,
-                                       job->stored_first_epoch, job->stored_at, &error))
+            scheduler_cluster_load_job(world->cluster, world->now, &job->request, &job->record, &error))
             fail_msg("%s", error.text);
         memset(job->zombie, 0, sizeof job->zombie); /* any generation attaches now */
     }

@@ -675,8 +675,12 @@ static void a_restart_goes_on(void **state)
     assert_int_equal(scheduler_cluster_load_stream(cluster, now, &identity, plan.version, &error),
                      BASE_EXISTS);
     request.rank = 0;
-    assert_int_equal(scheduler_cluster_load_job(cluster, now, &request, identity.hash, 0, at, &error),
-                     BASE_OK);
+    struct scheduler_job_stored stored = {.at = at};
+    memcpy(stored.stream, identity.hash, sizeof stored.stream);
+    fixture_version(2, request.dataset_version); /* registered anew since: the job goes on with its own */
+    assert_int_equal(scheduler_cluster_load_job(cluster, now, &request, &stored, &error), BASE_OK);
+    fixture_version(1, request.dataset_version);
+    assert_int_equal(scheduler_cluster_load_job(cluster, now, &request, &stored, &error), BASE_EXISTS);
     job = scheduler_cluster_job(cluster, "one");
     assert_int_equal(job->state, SCHEDULER_JOB_LOST);
     now += SECOND;
@@ -699,6 +703,42 @@ static void a_restart_goes_on(void **state)
     request.generation = 9; /* a new launch does not begin at the stored cursor */
     job = open_job(&request);
     assert_true(job->start.epoch == 0 && job->start.position == 0);
+}
+
+/* Clients do better with the old plan than with one of nobody; and epochs of jobs long gone are no news. */
+static void a_restart_without_workers_says_nothing(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one"), late = fixture_request("late");
+    sync_worker(&a);
+    struct scheduler_stream identity;
+    {
+        const struct scheduler_job *job = open_job(&request);
+        sync_worker(&a);
+        identity = job->stream->identity;
+    }
+    scheduler_cluster_destroy(cluster);
+    assert_int_equal(scheduler_cluster_create(&cluster, NULL, &error), BASE_OK);
+    assert_int_equal(scheduler_cluster_load_stream(cluster, now, &identity, 7, &error), BASE_OK);
+    struct scheduler_job_stored stored = {.at = {2, 500}};
+    memcpy(stored.stream, identity.hash, sizeof stored.stream);
+    assert_int_equal(scheduler_cluster_load_job(cluster, now, &request, &stored, &error), BASE_OK);
+    assert_int_equal(sync_job("one", 0, 1, 2, 500), BASE_OK);
+    scheduler_cluster_tick(cluster, now += 5 * SECOND);
+    const struct scheduler_job *job = scheduler_cluster_job(cluster, "one");
+    assert_true(job->state == SCHEDULER_JOB_RUNNING && !job->stream->planned);
+    assert_int_equal(job->stream->plan.version, 7);
+    assert_true(scheduler_cluster_deadline_ns(cluster) > now);
+    struct fake_worker teller = a;
+    teller.front_stream = identity.hash;
+    teller.front_epoch = 9;
+    sync_worker(&teller);
+    assert_true(job->stream->planned && job->stream->plan.version == 8);
+    late.join = SCHEDULER_JOIN_NEXT;
+    const struct scheduler_job *second = open_job(&late);
+    assert_int_equal(second->state, SCHEDULER_JOB_WAITING);
+    sync_job("one", 0, 1, 3, 0);
+    assert_true(second->state == SCHEDULER_JOB_RUNNING && second->first_epoch == 3);
 }
 
 static void bad_requests_are_refused(void **state)
@@ -753,6 +793,7 @@ int main(void)
         TEST(a_lost_job_comes_back_and_an_unread_stream_goes),
         TEST(what_is_to_be_stored_is_told),
         TEST(a_restart_goes_on),
+        TEST(a_restart_without_workers_says_nothing),
         TEST(bad_requests_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of the data port (worker/serve.h), shared by serve.c, connection.c and answer.c only. */
+#ifndef WORKER_CONNECTION_H
+#define WORKER_CONNECTION_H
+
+#include "proto/wire/link.h"
+#include "proto/wire/messages.h"
+#include "worker/serve.h"
+
+#define WORKER_HELLO_MS 5000
+#define WORKER_STALL_MS 1000
+#define WORKER_LINGER_MS 500
+#define WORKER_SWEEP_MS 100
+
+struct connection_handle {
+    uint32_t number;
+    uint8_t wanted; /* fields to send */
+};
+
+struct connection {
+    struct worker_serve *serve;
+    struct connection *next;
+    struct wire_link *link; /* owned */
+    struct event *readable, *writable;
+    uint64_t core; /* handle there; 0: closed already */
+    char peer[BASE_ERROR_TEXT_BYTES / 4];
+    struct connection_handle *handles; /* owned */
+    uint32_t handle_count, handle_capacity;
+    bool greeted, lingering, shut, dead;
+    int64_t since_ns;             /* of accepting, then of lingering */
+    int64_t progress_ns;          /* of the last byte that left, or of nothing to send */
+    uint64_t bytes_in, bytes_out; /* as counted */
+};
+
+struct worker_serve {
+    struct worker_serve_options options;
+    struct event *acceptable, *sweep, *wake, *reap;
+    struct connection *first;
+    struct connection **by_index; /* by the low half of their handle in the machine; owned */
+    uint32_t index_capacity;
+    int count;
+    bool pumping;
+    struct base_metric metrics[WORKER_SERVE_METRICS];
+};
+
+/* ---- connection.c ---- */
+
+void worker_connection_accept(struct worker_serve *serve, int fd, const char *peer);
+struct connection *worker_connection_find(struct worker_serve *serve, uint64_t core);
+void worker_connection_free(struct connection *connection); /* not from an event of its link */
+/* FAIL to the peer, a line in the log, then linger. `metric` is counted. */
+void worker_connection_refuse(struct connection *connection, int metric, enum base_code code,
+                              const char *text);
+/* Gone at once. `text` NULL: nothing went wrong. */
+void worker_connection_kill(struct connection *connection, int metric, const char *text);
+void worker_connection_linger(struct connection *connection); /* the machine has said why already */
+void worker_connection_sweep(struct connection *connection, int64_t now_ns);
+void worker_connection_update(struct connection *connection); /* polls for what it needs; counts bytes */
+const struct connection_handle *worker_connection_handle(const struct connection *connection,
+                                                         uint32_t number);
+
+/* ---- answer.c ---- */
+
+void worker_answer_act(struct worker_serve *serve, const struct worker_action *action);
+void worker_answer_fail(struct connection *connection, uint64_t request, uint32_t handle, enum base_code code,
+                        const char *text);
+void worker_answer_sent(struct worker_serve *serve, uint64_t token, bool done);
+
+#endif

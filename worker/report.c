@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/report.h"
+
+#include "base/log.h"
+#include "worker/make.h"
+#include "worker/serve.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STREAMS_MAX = 1024, DATASETS_MAX = 1024, PROBES_MAX = 256 };
+
+/* ---- metrics of the machine ---- */
+
+struct core_metric {
+    const char *name, *labels, *help;
+    size_t offset; /* of the count in struct worker_counts */
+    bool gauge;
+};
+
+#define REMADE(cause) offsetof(struct worker_counts, blocks_remade) + sizeof(uint64_t) * (cause)
+
+static const struct core_metric core_metrics[] = {
+    {"millrace_worker_blocks_made_total", NULL, "Blocks made", offsetof(struct worker_counts, blocks_made),
+     false},
+    {"millrace_worker_rows_made_total", NULL, "Rows made", offsetof(struct worker_counts, rows_made), false},
+    {"millrace_worker_blocks_remade_total", "cause=\"plan\"", "Blocks made again or elsewhere, by cause",
+     REMADE(WORKER_CAUSE_PLAN), false},
+    {"millrace_worker_blocks_remade_total", "cause=\"death\"", NULL, REMADE(WORKER_CAUSE_DEATH), false},
+    {"millrace_worker_blocks_remade_total", "cause=\"hedge\"", NULL, REMADE(WORKER_CAUSE_HEDGE), false},
+    {"millrace_worker_blocks_remade_total", "cause=\"pressure\"", NULL, REMADE(WORKER_CAUSE_PRESSURE), false},
+    {"millrace_worker_blocks_remade_total", "cause=\"late\"", NULL, REMADE(WORKER_CAUSE_LATE), false},
+    {"millrace_worker_blocks_unavailable_total", NULL, "Blocks not made: an item could not be had",
+     offsetof(struct worker_counts, blocks_unavailable), false},
+    {"millrace_worker_blocks_failed_total", NULL, "Blocks not made: permanent errors",
+     offsetof(struct worker_counts, blocks_failed), false},
+    {"millrace_worker_blocks_evicted_total", NULL, "Staged blocks that made room",
+     offsetof(struct worker_counts, blocks_evicted), false},
+    {"millrace_worker_requests_total", NULL, "GET frames", offsetof(struct worker_counts, requests), false},
+    {"millrace_worker_answers_total", "kind=\"data\"", "Answers to requests, by kind",
+     offsetof(struct worker_counts, sent), false},
+    {"millrace_worker_answers_total", "kind=\"moved\"", NULL, offsetof(struct worker_counts, moved), false},
+    {"millrace_worker_answers_total", "kind=\"retry\"", NULL, offsetof(struct worker_counts, retried), false},
+    {"millrace_worker_answers_total", "kind=\"fail\"", NULL, offsetof(struct worker_counts, failed), false},
+    {"millrace_worker_invalid_requests_total", NULL, "Requests that were refused as wrong",
+     offsetof(struct worker_counts, invalid), false},
+    {"millrace_worker_rows_sent_total", NULL, "Rows sent", offsetof(struct worker_counts, sent_rows), false},
+    {"millrace_worker_cancelled_total", NULL, "Requests taken back",
+     offsetof(struct worker_counts, cancelled), false},
+    {"millrace_worker_blocks_queued", NULL, "Blocks waiting to be made",
+     offsetof(struct worker_counts, blocks_queued), true},
+    {"millrace_worker_blocks_making", NULL, "Blocks in the making",
+     offsetof(struct worker_counts, blocks_making), true},
+    {"millrace_worker_blocks_ready", NULL, "Blocks staged", offsetof(struct worker_counts, blocks_ready),
+     true},
+    {"millrace_worker_staged_bytes", NULL, "Staging memory in use",
+     offsetof(struct worker_counts, staged_bytes), true},
+    {"millrace_worker_requests_waiting", NULL, "Requests waiting for a block",
+     offsetof(struct worker_counts, waiting), true},
+    {"millrace_worker_streams", NULL, "Live streams", offsetof(struct worker_counts, streams), true},
+    {"millrace_worker_claims", NULL, "Claims, live or fading", offsetof(struct worker_counts, claims), true},
+};
+
+enum {
+    CORE_METRICS = sizeof core_metrics / sizeof *core_metrics,
+    COUNTERS = CORE_METRICS + WORKER_MAKE_METRICS + WORKER_SERVE_METRICS
+};
+
+/* ---- the report ---- */
+
+struct bad_item {
+    uint8_t version[BASE_SHA256_BYTES];
+    uint64_t item;
+    char *name, *cause; /* owned */
+};
+
+struct worker_report {
+    char **addresses; /* not owned */
+    size_t address_count;
+    struct bad_item bad[WORKER_REPORT_BAD_ITEMS]; /* [first .. first + count) by number */
+    uint64_t bad_first;
+    size_t bad_count;
+    uint8_t front_streams[STREAMS_MAX][BASE_SHA256_BYTES];
+    Millrace__V1__WorkerSync sync;
+    Millrace__V1__DatasetHeld held[DATASETS_MAX], *held_list[DATASETS_MAX];
+    Millrace__V1__StreamProbe probes[PROBES_MAX], *probe_list[PROBES_MAX];
+    Millrace__V1__StreamFront fronts[STREAMS_MAX], *front_list[STREAMS_MAX];
+    Millrace__V1__BadItem items[WORKER_REPORT_BAD_ITEMS], *item_list[WORKER_REPORT_BAD_ITEMS];
+    Millrace__V1__Counter counters[COUNTERS], *counter_list[COUNTERS];
+};
+
+enum base_code worker_report_create(struct worker_report **out, struct base_error *error)
+{
+    *out = calloc(1, sizeof **out);
+    return *out ? BASE_OK : base_error_set(error, BASE_NO_MEMORY, "report");
+}
+
+static void free_bad(struct worker_report *report, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        free(report->bad[i].name);
+        free(report->bad[i].cause);
+    }
+    report->bad_count -= count;
+    report->bad_first += count;
+    memmove(report->bad, report->bad + count, report->bad_count * sizeof report->bad[0]);
+}
+
+void worker_report_destroy(struct worker_report *report)
+{
+    if (!report)
+        return;
+    free_bad(report, report->bad_count);
+    free(report->addresses);
+    free(report);
+}
+
+/* protobuf-c has no const; it only reads. */
+static char *mutable_text(const char *text)
+{
+    union {
+        const char *in;
+        char *out;
+    } cast = {.in = text};
+    return cast.out;
+}
+
+void worker_report_set_addresses(struct worker_report *report, const char *const *addresses, int count)
+{
+    report->addresses = calloc((size_t)count, sizeof *report->addresses);
+    for (int i = 0; report->addresses && i < count; i++)
+        report->addresses[report->address_count++] = mutable_text(addresses[i]);
+}
+
+void worker_report_bad_item(struct worker_report *report, const uint8_t version[32], uint64_t item,
+                            const char *name, const char *cause)
+{
+    if (report->bad_count == WORKER_REPORT_BAD_ITEMS)
+        return;
+    struct bad_item *bad = &report->bad[report->bad_count];
+    *bad = (struct bad_item){.item = item, .name = strdup(name), .cause = strdup(cause)};
+    memcpy(bad->version, version, sizeof bad->version);
+    if (bad->name && bad->cause) {
+        report->bad_count++;
+        return;
+    }
+    free(bad->name);
+    free(bad->cause);
+}
+
+void worker_report_told(struct worker_report *report, uint64_t bad_items)
+{
+    if (bad_items > report->bad_first)
+        free_bad(report, (size_t)(bad_items - report->bad_first));
+}
+
+/* ---- filling ---- */
+
+static void fill_datasets(struct worker_report *report, const struct worker_holdings *holdings)
+{
+    size_t count = worker_holdings_count(holdings);
+    count = count < DATASETS_MAX ? count : DATASETS_MAX;
+    for (size_t i = 0; i < count; i++) {
+        worker_holdings_report(holdings, i, &report->held[i]);
+        report->held_list[i] = &report->held[i];
+    }
+    report->sync.datasets = report->held_list;
+    report->sync.n_datasets = count;
+}
+
+static void fill_probes(struct worker_report *report, const struct worker_streams *streams)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < worker_streams_probes(streams) && count < PROBES_MAX; i++)
+        if (worker_streams_report(streams, i, &report->probes[count])) {
+            report->probe_list[count] = &report->probes[count];
+            count++;
+        }
+    report->sync.probes = report->probe_list;
+    report->sync.n_probes = count;
+}
+
+static void add_front(void *context, const struct worker_front *front)
+{
+    struct worker_report *report = context;
+    size_t at = report->sync.n_fronts;
+    if (at == STREAMS_MAX)
+        return;
+    memcpy(report->front_streams[at], front->stream, BASE_SHA256_BYTES);
+    Millrace__V1__StreamFront *message = &report->fronts[at];
+    millrace__v1__stream_front__init(message);
+    message->stream = (ProtobufCBinaryData){BASE_SHA256_BYTES, report->front_streams[at]};
+    message->epoch = front->epoch;
+    message->position = front->position;
+    report->front_list[at] = message;
+    report->sync.n_fronts++;
+}
+
+static void fill_bad_items(struct worker_report *report)
+{
+    for (size_t i = 0; i < report->bad_count; i++) {
+        struct bad_item *bad = &report->bad[i];
+        Millrace__V1__BadItem *message = &report->items[i];
+        millrace__v1__bad_item__init(message);
+        message->dataset_version = (ProtobufCBinaryData){sizeof bad->version, bad->version};
+        message->item = bad->item;
+        message->name = bad->name;
+        message->cause = bad->cause;
+        report->item_list[i] = message;
+    }
+    report->sync.bad_items = report->item_list;
+    report->sync.n_bad_items = report->bad_count;
+}
+
+static void add_counter(struct worker_report *report, const char *name, const char *labels, double value,
+                        bool gauge)
+{
+    size_t at = report->sync.n_counters++;
+    Millrace__V1__Counter *message = &report->counters[at];
+    millrace__v1__counter__init(message);
+    message->name = mutable_text(name);
+    message->labels = mutable_text(labels ? labels : "");
+    message->value = value;
+    message->gauge = gauge;
+    report->counter_list[at] = message;
+}
+
+static void add_table(struct worker_report *report, struct base_metric *table, int count)
+{
+    for (int i = 0; i < count; i++) {
+        double scale = table[i].scale > 0 ? table[i].scale : 1;
+        add_counter(report, table[i].name, table[i].labels, (double)base_metric_get(&table[i]) * scale,
+                    table[i].type == BASE_METRIC_GAUGE);
+    }
+}
+
+static void fill_counters(struct worker_report *report, const struct worker_report_sync *from)
+{
+    struct worker_counts counts;
+    worker_core_counts(from->core, &counts);
+    for (int i = 0; i < CORE_METRICS; i++) {
+        uint64_t value;
+        memcpy(&value, (const char *)&counts + core_metrics[i].offset, sizeof value);
+        add_counter(report, core_metrics[i].name, core_metrics[i].labels, (double)value,
+                    core_metrics[i].gauge);
+    }
+    add_table(report, from->make_metrics, WORKER_MAKE_METRICS);
+    add_table(report, from->serve_metrics, WORKER_SERVE_METRICS);
+    report->sync.counters = report->counter_list;
+}
+
+const Millrace__V1__WorkerSync *worker_report_fill(struct worker_report *report,
+                                                   const struct worker_report_sync *from, uint64_t *bad_items)
+{
+    Millrace__V1__WorkerSync *sync = &report->sync;
+    millrace__v1__worker_sync__init(sync);
+    sync->worker = from->worker;
+    sync->incarnation = from->incarnation;
+    sync->addresses = report->addresses;
+    sync->n_addresses = report->address_count;
+    sync->cores = from->cores;
+    sync->staging_bytes = from->staging_bytes;
+    sync->draining = from->draining;
+    sync->seen_revision = from->seen_revision;
+    sync->wait_ms = from->wait_ms;
+    fill_datasets(report, from->holdings);
+    fill_probes(report, from->streams);
+    sync->fronts = report->front_list;
+    worker_core_fronts(from->core, add_front, report);
+    fill_bad_items(report);
+    fill_counters(report, from);
+    *bad_items = report->bad_first + report->bad_count;
+    return sync;
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/connection.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const struct base_metric metric_table[WORKER_SERVE_METRICS] = {
+    [WORKER_METRIC_CONNECTIONS] = {.name = "millrace_worker_connections",
+                                   .help = "Open connections of the data port",
+                                   .type = BASE_METRIC_GAUGE},
+    [WORKER_METRIC_ACCEPTED] = {.name = "millrace_worker_connections_accepted_total",
+                                .help = "Connections accepted"},
+    [WORKER_METRIC_REFUSED] = {.name = "millrace_worker_connections_refused_total",
+                               .help = "Connections over the limit"},
+    [WORKER_METRIC_DROPPED_FRAME] = {.name = "millrace_worker_connections_dropped_total",
+                                     .labels = "cause=\"bad_frame\"",
+                                     .help = "Connections closed by this worker, by cause"},
+    [WORKER_METRIC_DROPPED_RULES] = {.name = "millrace_worker_connections_dropped_total",
+                                     .labels = "cause=\"broke_rules\""},
+    [WORKER_METRIC_DROPPED_STALL] = {.name = "millrace_worker_connections_dropped_total",
+                                     .labels = "cause=\"stalled\""},
+    [WORKER_METRIC_DROPPED_TOKEN] = {.name = "millrace_worker_connections_dropped_total",
+                                     .labels = "cause=\"bad_token\""},
+    [WORKER_METRIC_DROPPED_HELLO] = {.name = "millrace_worker_connections_dropped_total",
+                                     .labels = "cause=\"no_hello\""},
+    [WORKER_METRIC_BYTES_IN] = {.name = "millrace_worker_received_bytes_total",
+                                .help = "Bytes received on the data port"},
+    [WORKER_METRIC_BYTES_OUT] = {.name = "millrace_worker_sent_bytes_total",
+                                 .help = "Bytes sent on the data port"},
+    [WORKER_METRIC_PAGES] = {.name = "millrace_worker_manifest_pages_total", .help = "Manifest pages served"},
+};
+
+struct base_metric *worker_serve_metrics(struct worker_serve *serve)
+{
+    return serve->metrics;
+}
+
+/* ---- the machine's actions ---- */
+
+static void arm_wake(struct worker_serve *serve)
+{
+    int64_t wake_ns = worker_core_wake_ns(serve->options.core);
+    if (wake_ns == INT64_MAX) {
+        evtimer_del(serve->wake);
+        return;
+    }
+    int64_t left_ns = wake_ns - base_clock_now_ns();
+    int64_t left_us = left_ns > 0 ? left_ns / 1000 + 1 : 0;
+    struct timeval left = {left_us / 1000000, left_us % 1000000};
+    evtimer_add(serve->wake, &left);
+}
+
+void worker_serve_pump(struct worker_serve *serve)
+{
+    if (serve->pumping)
+        return; /* the pump above goes on */
+    serve->pumping = true;
+    struct worker_action action;
+    while (worker_core_next(serve->options.core, &action))
+        worker_answer_act(serve, &action);
+    serve->pumping = false;
+    if (worker_core_broken(serve->options.core)) {
+        base_log(BASE_LOG_ERROR, "worker_broken",
+                 "error=\"the worker's tables are out of memory or wrong: ending\"");
+        abort();
+    }
+    arm_wake(serve);
+}
+
+static void on_wake(evutil_socket_t fd, short what, void *context)
+{
+    (void)fd, (void)what;
+    struct worker_serve *serve = context;
+    worker_core_tick(serve->options.core, base_clock_now_ns());
+    worker_serve_pump(serve);
+}
+
+/* ---- upkeep ---- */
+
+static void on_reap(evutil_socket_t fd, short what, void *context)
+{
+    (void)fd, (void)what;
+    struct worker_serve *serve = context;
+    for (struct connection **at = &serve->first; *at;) {
+        struct connection *connection = *at;
+        if (!connection->dead) {
+            at = &connection->next;
+            continue;
+        }
+        *at = connection->next;
+        serve->count--;
+        worker_connection_free(connection);
+    }
+    base_metric_set(&serve->metrics[WORKER_METRIC_CONNECTIONS], serve->count);
+    worker_serve_pump(serve); /* pins that went with their links */
+}
+
+static void on_sweep(evutil_socket_t fd, short what, void *context)
+{
+    (void)fd, (void)what;
+    struct worker_serve *serve = context;
+    int64_t now_ns = base_clock_now_ns();
+    for (struct connection *connection = serve->first; connection; connection = connection->next)
+        if (!connection->dead)
+            worker_connection_sweep(connection, now_ns);
+}
+
+/* ---- accepting ---- */
+
+static void print_peer(const struct sockaddr_storage *from, char *text, size_t text_bytes)
+{
+    char host[INET6_ADDRSTRLEN] = "?";
+    uint16_t port = 0;
+    if (from->ss_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)from;
+        inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
+        port = ntohs(in->sin_port);
+        snprintf(text, text_bytes, "%s:%u", host, (unsigned)port);
+    } else {
+        const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)from;
+        inet_ntop(AF_INET6, &in->sin6_addr, host, sizeof host);
+        port = ntohs(in->sin6_port);
+        snprintf(text, text_bytes, "[%s]:%u", host, (unsigned)port);
+    }
+}
+
+static void accept_one(struct worker_serve *serve, int fd, const struct sockaddr_storage *from)
+{
+    char peer[BASE_ERROR_TEXT_BYTES / 4];
+    print_peer(from, peer, sizeof peer);
+    if (serve->count >= serve->options.connections_max) {
+        base_metric_add(&serve->metrics[WORKER_METRIC_REFUSED], 1);
+        base_log(BASE_LOG_WARN, "connection_refused", "peer=%s cause=\"%d connections are open\"", peer,
+                 serve->count);
+        close(fd);
+        return;
+    }
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* best effort */
+    base_metric_add(&serve->metrics[WORKER_METRIC_ACCEPTED], 1);
+    worker_connection_accept(serve, fd, peer);
+    base_metric_set(&serve->metrics[WORKER_METRIC_CONNECTIONS], serve->count);
+}
+
+static void on_acceptable(evutil_socket_t listener, short what, void *context)
+{
+    (void)what;
+    for (int i = 0; i < 64; i++) { /* the rest comes round again */
+        struct sockaddr_storage from = {0};
+        socklen_t size = sizeof from;
+        int fd = accept4(listener, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0)
+            accept_one(context, fd, &from);
+        else if (errno != ECONNABORTED && errno != EINTR)
+            return; /* nobody waits, or descriptors are out: those who wait stay in the backlog */
+    }
+}
+
+/* ---- life ---- */
+
+static bool add_event(struct event **event, struct worker_serve *serve, int fd, short what,
+                      event_callback_fn run, const struct timeval *every)
+{
+    *event = event_new(serve->options.loop, fd, what, run, serve);
+    return *event && (!(what & (EV_READ | EV_PERSIST)) || event_add(*event, every) == 0);
+}
+
+enum base_code worker_serve_start(struct worker_serve **out, const struct worker_serve_options *options,
+                                  struct base_error *error)
+{
+    struct worker_serve *serve = calloc(1, sizeof *serve);
+    if (!serve) {
+        close(options->listen_fd);
+        return base_error_set(error, BASE_NO_MEMORY, "data port");
+    }
+    serve->options = *options;
+    memcpy(serve->metrics, metric_table, sizeof metric_table);
+    struct timeval every = {0, WORKER_SWEEP_MS * 1000};
+    *out = serve;
+    if (add_event(&serve->wake, serve, -1, EV_TIMEOUT, on_wake, NULL) &&
+        add_event(&serve->reap, serve, -1, EV_TIMEOUT, on_reap, NULL) &&
+        add_event(&serve->sweep, serve, -1, EV_PERSIST, on_sweep, &every) &&
+        add_event(&serve->acceptable, serve, options->listen_fd, EV_READ | EV_PERSIST, on_acceptable, NULL))
+        return BASE_OK;
+    worker_serve_stop(out);
+    return base_error_set(error, BASE_NO_MEMORY, "data port: events");
+}
+
+void worker_serve_set_make(struct worker_serve *serve, struct worker_make *make)
+{
+    serve->options.make = make;
+}
+
+static void free_event(struct event **event)
+{
+    if (*event)
+        event_free(*event);
+    *event = NULL;
+}
+
+void worker_serve_stop_listening(struct worker_serve *serve)
+{
+    free_event(&serve->acceptable);
+    if (serve->options.listen_fd >= 0)
+        close(serve->options.listen_fd);
+    serve->options.listen_fd = -1;
+}
+
+void worker_serve_stop(struct worker_serve **out)
+{
+    struct worker_serve *serve = *out;
+    *out = NULL;
+    if (!serve)
+        return;
+    worker_serve_stop_listening(serve);
+    serve->pumping = true; /* nothing is carried out any more */
+    while (serve->first) {
+        struct connection *next = serve->first->next;
+        worker_connection_free(serve->first);
+        serve->first = next;
+    }
+    free_event(&serve->wake);
+    free_event(&serve->sweep);
+    free_event(&serve->reap);
+    free(serve->by_index);
+    free(serve);
+}

@@ -59,6 +59,7 @@ struct worker_make {
     struct pipeline_scratch **scratch; /* one a prep thread */
     struct making *first;
     uint64_t raw_used_bytes;
+    bool stopping;
     pthread_mutex_t lock;
     struct base_metric metrics[WORKER_MAKE_METRICS];
 };
@@ -149,6 +150,8 @@ void worker_make_stop(struct worker_make **out)
         return;
     base_pool_stop(&make->io);
     base_pool_stop(&make->prep);
+    make->stopping = true;
+    base_mailbox_drain(make->options.mailbox); /* no message of ours may outlive its making */
     while (make->first) {
         struct making *next = make->first->next;
         free_making(make->first);
@@ -277,6 +280,8 @@ static void look_up(struct making *making);
 static void step(struct base_message *message)
 {
     struct making *making = (struct making *)message;
+    if (making->make->stopping)
+        return;
     if (making->error.code != BASE_OK) {
         finish(making);
         return;

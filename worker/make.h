@@ -40,7 +40,7 @@ struct worker_make_options {
 
 enum base_code worker_make_start(struct worker_make **make, const struct worker_make_options *options,
                                  struct base_error *error);
-/* Waits for running tasks; blocks begun are dropped without a word. Clears *make. The mailbox must not be drained after. */
+/* Waits for running tasks; blocks begun are dropped without a word. Drains the mailbox. Clears *make. */
 void worker_make_stop(struct worker_make **make);
 
 /* Carries out a MAKE action; its stream is a struct worker_kit. */

@@ -43,6 +43,7 @@ struct worker_control {
 /* ---- life ---- */
 
 static void changed(void *context);
+static void indexed(void *context);
 
 static enum base_code make_folder(const char *state_dir, struct base_error *error)
 {
@@ -72,7 +73,9 @@ static enum base_code create_parts(struct worker_control *control, struct base_e
                                                .roots = o->roots,
                                                .holdings = control->holdings,
                                                .state_dir = o->state_dir,
-                                               .worker = o->worker};
+                                               .worker = o->worker,
+                                               .finished = indexed,
+                                               .context = control};
     code = worker_indexing_create(&control->indexing, &indexing, error);
     if (code != BASE_OK)
         return code;
@@ -259,6 +262,13 @@ static void changed(void *context)
     control->news_wanted = true;
     carry_out(control);
     go_on(control);
+}
+
+static void indexed(void *context)
+{
+    struct worker_control *control = context;
+    if (!control->stopped && !control->away)
+        worker_indexing_tell(control->indexing, control->channel);
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *context)

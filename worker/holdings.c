@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROBE_SAMPLES = 64, AGAIN_FIRST_MS = 1000, AGAIN_MOST_MS = 10000, ADDRESSES_MAX = 32 };
+enum { PROBE_SAMPLES = 64, AGAIN_FIRST_MS = 200, AGAIN_MOST_MS = 10000, ADDRESSES_MAX = 32 };
 
 struct holding {
     uint8_t version[BASE_SHA256_BYTES];
@@ -233,8 +233,11 @@ static struct holding *add(struct worker_holdings *holdings, const Millrace__V1_
     return holding;
 }
 
+/* With a holder at last, what waited for one is tried at once. */
 static void set_addresses(struct holding *holding, const Millrace__V1__DatasetOrder *order)
 {
+    if (holding->address_count == 0 && order->n_holders > 0)
+        holding->again_ns = 0;
     free_texts(holding->addresses, holding->address_count);
     holding->address_count = 0;
     for (size_t h = 0; h < order->n_holders; h++)

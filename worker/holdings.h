@@ -4,7 +4,7 @@
  *
  *   ORDERED -> (chore: open or pull the manifest, probe files) -> HELD, eligible or not
  *      ^                                                              | not
- *      +---- after 1 s, doubling up to 10 s --------------------------+
+ *      +---- after 200 ms, doubling up to 10 s -----------------------+
  */
 #ifndef WORKER_HOLDINGS_H
 #define WORKER_HOLDINGS_H

@@ -14,6 +14,8 @@ struct worker_indexing_options {
     const struct worker_holdings *holdings;
     const char *state_dir;
     uint64_t worker;
+    void (*finished)(void *context); /* there is a result to tell */
+    void *context;
 };
 
 enum base_code worker_indexing_create(struct worker_indexing **indexing,

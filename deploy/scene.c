@@ -203,11 +203,16 @@ static float smooth(float t)
     return t * t * (3.f - 2.f * t);
 }
 
-/* Row y of an octave's lattice. */
-static void lattice_row(float *row, int columns, int y, float gain, uint64_t seed)
+struct octave {
+    int cell_x, cell_y; /* pixels between the nodes of its lattice */
+    float gain;
+    uint64_t seed;
+};
+
+static void lattice_row(const struct octave *octave, float *row, int columns, int y)
 {
     for (int i = 0; i < columns; i++)
-        row[i] = gain * lattice(seed, i, y);
+        row[i] = octave->gain * lattice(octave->seed, i, y);
 }
 
 /* Adds a row of the lattice, `cell` pixels a node, to a row of pixels. */
@@ -221,22 +226,21 @@ static void add_row(float *out, int width, const float *row, int cell, const flo
     }
 }
 
-/* Adds one octave: cells of cell_x by cell_y pixels; `rows` has room for three rows of the lattice. */
-static void add_octave(const struct canvas *canvas, float *field, int cell_x, int cell_y, float gain,
-                       uint64_t seed, float *rows)
+/* `rows` has room for three rows of the lattice. */
+static void add_octave(const struct canvas *canvas, float *field, const struct octave *octave, float *rows)
 {
-    int columns = canvas->width / cell_x + 2;
+    int cell_x = octave->cell_x, cell_y = octave->cell_y, columns = canvas->width / cell_x + 2;
     float *above = rows, *under = rows + columns, *row = rows + 2 * (size_t)columns;
     float weights[CELL_MAX * STRETCH_MAX] = {0};
     for (int k = 0; k < cell_x; k++)
         weights[k] = smooth((float)k / (float)cell_x);
-    lattice_row(under, columns, 0, gain, seed);
+    lattice_row(octave, under, columns, 0);
     for (int y = 0; y < canvas->height; y++) {
         if (y % cell_y == 0) {
             float *free_row = above;
             above = under;
             under = free_row;
-            lattice_row(under, columns, y / cell_y + 1, gain, seed);
+            lattice_row(octave, under, columns, y / cell_y + 1);
         }
         float t = smooth((float)(y % cell_y) / (float)cell_y);
         for (int i = 0; i < columns; i++)
@@ -256,10 +260,10 @@ static bool make_texture(const struct canvas *canvas, float *field, float persis
     bool flat = scene_random_range(random, 0, 1);
     float gain = .5f;
     for (int cell = CELL_MAX; cell >= 1; cell /= 2, gain *= persistence) {
-        uint64_t seed = (uint64_t)scene_random_next(random) << 32;
-        seed |= scene_random_next(random);
-        add_octave(canvas, field, flat ? cell * stretch : cell, flat ? cell : cell * stretch, gain, seed,
-                   rows);
+        struct octave octave = {flat ? cell * stretch : cell, flat ? cell : cell * stretch, gain, 0};
+        octave.seed = (uint64_t)scene_random_next(random) << 32;
+        octave.seed |= scene_random_next(random);
+        add_octave(canvas, field, &octave, rows);
     }
     free(rows);
     return true;

@@ -39,7 +39,7 @@ static const struct base_option table[] = {
      offsetof(struct options, http), 0, 0},
     {"state", BASE_OPTION_TEXT, NULL, "DIR", "datasets, manifests and logs [~/.local/state/millrace]",
      offsetof(struct options, state), 0, 0},
-    {"staging", BASE_OPTION_TEXT, NULL, "BYTES", "memory of each worker for prepared rows (512MiB)",
+    {"staging", BASE_OPTION_TEXT, NULL, "BYTES", "memory of each worker for prepared rows; not given: its default",
      offsetof(struct options, staging), 0, 0},
     {"threads", BASE_OPTION_INT, "0", "N", "prep threads of each worker; 0: the cores are shared out",
      offsetof(struct options, threads), 0, 1024},

@@ -1,100 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`millrace up`: one command that starts everything, and ends all that it started; draining a worker."""
+"""`millrace up`: ready when it says so, and nothing left when it ends, however it ends."""
 import json
 import os
+import re
+import shutil
 import signal
+import subprocess
 import tempfile
 import unittest
 
 import harness
-from harness import BIN, Cluster, Process, copy_photos, free_port, need_data, wait_for
+from harness import BIN, Process, copy_photos, need_data, wait_for
 
 need_data("imagenet-mini")
 
 
 def children(pid):
-    found, todo = [], [pid]
-    while todo:
-        p = todo.pop()
-        try:
-            for task in os.listdir(f"/proc/{p}/task"):
-                with open(f"/proc/{p}/task/{task}/children") as f:
-                    more = [int(c) for c in f.read().split()]
-                found += more
-                todo += more
-        except OSError:
-            pass
-    return found
+    """Of its first thread, which starts them all."""
+    return list(map(int, open(f"/proc/{pid}/task/{pid}/children").read().split()))
 
 
-def gone(pids):
-    def alive(pid):
-        try:
-            with open(f"/proc/{pid}/stat") as f:
-                return f.read().rsplit(")", 1)[1].split()[0] != "Z"
-        except OSError:
-            return False
-    return not any(alive(p) for p in pids)
+def alive(pid):
+    try:
+        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 class Up(unittest.TestCase):
-    def up(self, folder, *args):
-        address = f"127.0.0.1:{free_port()}"
-        process = Process([os.path.join(BIN, "millrace"), "up", "--workers", "2", "--data-root", folder, "--listen", address,
-                           "--state", os.path.join(folder, "state"), *args], os.path.join(folder, "up.log"))
-        self.addCleanup(process.kill)
-        self.assertEqual(process.ready()[1], address)
-        return process, address
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="millrace-up-")
+        self.photos = copy_photos(os.path.join(self.dir, "photos"), 40)
+        self.up, self.pids = None, []
 
-    def test_ready_serving_and_gone(self):
-        for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
-            with self.subTest(sign=sign), tempfile.TemporaryDirectory() as folder:
-                os.chmod(folder, 0o755)
-                copy_photos(os.path.join(folder, "photos"), 20)
-                process, address = self.up(folder)
-                pids = children(process.popen.pid)
-                self.assertEqual(len(pids), 3)
-                cluster = Cluster(folder, 0)
-                cluster.address = address
-                cluster.add("photos", os.path.join(folder, "photos"))
-                self.assertEqual(len(cluster.cat("photos", "out").rows), 20)
-                process.kill(sign)
-                code = process.wait(20)
-                wait_for("the children's end", lambda: gone(pids), 20)
-                if sign != signal.SIGKILL:
-                    self.assertEqual(code, 0, process.tail())
-                cluster.stop()
+    def tearDown(self):
+        if self.up and self.up.popen.poll() is None:
+            self.up.end(30)
+        shutil.rmtree(self.dir)
 
-    def test_a_worker_that_cannot_start_ends_it_with_the_cause(self):
-        with tempfile.TemporaryDirectory() as folder:
-            process = Process([os.path.join(BIN, "millrace"), "up", "--data-root", os.path.join(folder, "not-there"), "--listen",
-                               f"127.0.0.1:{free_port()}", "--state", os.path.join(folder, "state")],
-                              os.path.join(folder, "up.log"))
-            self.assertNotEqual(process.wait(30), 0)
-            self.assertIn("not-there", process.text())
+    def start(self, *args, workers=2):
+        self.up = Process([os.path.join(BIN, "millrace"), "up", "--workers", str(workers), "--data-root", self.photos, "--listen",
+                           "127.0.0.1:0", "--http", "127.0.0.1:0", "--state", os.path.join(self.dir, "state"), *args],
+                          os.path.join(self.dir, "up.log"))
+        line = self.up.line()
+        self.assertRegex(line or self.up.tail(), r"^ready 127\.0\.0\.1:\d+$")
+        self.address = line.split()[1]
+        self.pids = children(self.up.popen.pid)
+        self.assertEqual(len(self.pids), workers + 1)
 
+    def cli(self, *args):
+        return subprocess.run([os.path.join(BIN, "millrace"), *args, "--server", self.address], capture_output=True, text=True,
+                              timeout=120, stdin=subprocess.DEVNULL)
 
-class Drain(unittest.TestCase):
-    def test_a_drained_worker_makes_nothing_new_and_nobody_notices(self):
-        with tempfile.TemporaryDirectory() as folder:
-            os.chmod(folder, 0o755)
-            copy_photos(folder, 200)
-            with Cluster(folder, 2) as cluster:
-                cluster.add("photos", folder)
-                trainer = cluster.trainer("t", "photos", job="t", batch=10, tail="exact", epochs=3, pace=150)
-                wait_for("the first epoch", lambda: len(cluster.rows("t")) >= 100)
-                workers = json.loads(cluster.cli("workers", "--json").stdout)["workers"]
-                first = next(w for w in workers if cluster.workers[1].address in w["endpoint"]["addresses"])
-                cluster.cli("drain", first["endpoint"]["worker"])
-                wait_for("one ready worker", lambda: sorted(w["state"] for w in json.loads(
-                    cluster.cli("workers", "--json").stdout)["workers"]) == ["draining", "ready"])
-                made = len(cluster.blocks_made(1))
-                seen = len(cluster.rows("t"))
-                wait_for("more rows", lambda: len(cluster.rows("t")) >= seen + 200)
-                self.assertLessEqual(len(cluster.blocks_made(1)), made + 8)
-                self.assertEqual(cluster.workers[1].end(20), 0)
-                self.assertEqual(trainer.wait(60), 0, trainer.tail())
-                self.assertEqual([r.key() for r in cluster.rows("t")], [(e, p) for e in range(3) for p in range(200)])
+    def all_gone(self, timeout_s=10):
+        wait_for("the end of all that was started", lambda: not any(map(alive, self.pids)), timeout_s)
+
+    def test_all_is_there_when_it_says_ready_and_gone_after_sigterm(self):
+        self.start()
+        workers = json.loads(self.cli("workers", "--json").stdout)["workers"]
+        self.assertEqual([w["state"] for w in workers], ["ready", "ready"])
+        reply = self.cli("dataset", "add", "photos", self.photos)
+        self.assertEqual(reply.returncode, 0, reply.stderr)
+        self.assertRegex(reply.stdout, r"^photos: 40 items in \d+ class")
+        self.assertEqual(sorted(os.listdir(os.path.join(self.dir, "state", "log"))),
+                         ["server.log", "worker-1.log", "worker-2.log"])
+        self.assertEqual(self.up.end(20), 0, self.up.tail())
+        self.all_gone(0.1)
+
+    def test_ctrl_c_ends_all(self):
+        self.start()
+        self.up.kill(signal.SIGINT)
+        self.assertEqual(self.up.wait(20), 0)
+        self.all_gone(0.1)
+
+    def test_kill_ends_all(self):
+        self.start()
+        self.up.kill(signal.SIGKILL)
+        self.up.wait(5)
+        self.all_gone()
+
+    def test_a_death_is_told_and_the_rest_goes_on(self):
+        self.start()
+        worker = next(p for p in self.pids if "worker" in open(f"/proc/{p}/cmdline").read())
+        os.kill(worker, signal.SIGKILL)
+        wait_for("the report", lambda: re.search(r"worker-\d was ended by signal 9", self.up.text()))
+        self.assertEqual(self.cli("workers").returncode, 0)
+        self.assertEqual(self.up.end(20), 0)
+        self.all_gone(0.1)
+
+    def test_datasets_outlive_a_restart(self):
+        self.start(workers=1)
+        self.assertEqual(self.cli("dataset", "add", "photos", self.photos).returncode, 0)
+        self.assertEqual(self.up.end(20), 0)
+        self.start(workers=1)
+        wait_for("the dataset", lambda: json.loads(
+            self.cli("dataset", "show", "photos", "--json").stdout)["eligible_workers"] == 1)
+
+    def refused(self, words, *args, code):
+        reply = subprocess.run([os.path.join(BIN, "millrace"), "up", *args], capture_output=True, text=True, timeout=60,
+                               stdin=subprocess.DEVNULL)
+        self.assertEqual(reply.returncode, code, reply.stderr)
+        for word in words:
+            self.assertIn(word, reply.stderr)
+
+    def test_what_cannot_be_started_is_named(self):
+        self.start(workers=0)
+        state, other = os.path.join(self.dir, "state"), os.path.join(self.dir, "other")
+        self.refused([state, "another"], "--state", state, code=1)
+        self.refused([self.address.split(":")[1]], "--state", other, "--listen", self.address, "--http", "127.0.0.1:0", code=4)
+        self.refused(["no-such-folder"], "--state", other, "--data-root", os.path.join(self.dir, "no-such-folder"), code=3)
+        self.refused(["--no-such-flag"], "--no-such-flag", code=2)
+        self.refused(["--no-such-flag"], "--state", other, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--workers", "1",
+                     "--", "--no-such-flag", code=2)
 
 
 if __name__ == "__main__":

@@ -250,7 +250,9 @@ static enum base_code start_server(struct cli_cluster *cluster, const struct cli
 static enum base_code start_worker(struct cli_cluster *cluster, const struct cli_cluster_options *o,
                                    int index, struct base_error *error)
 {
-    char folder[PATH_MAX], threads[16], host[256], listen[300];
+    char folder[PATH_MAX], threads[16], host[256], listen[300], staging[24], raw[24];
+    uint64_t memory =
+        base_limits_memory_bytes() / (uint64_t)o->workers; /* what one worker would take is shared */
     uint16_t port;
     struct child *child = &cluster->workers[index];
     snprintf(child->name, sizeof child->name, "worker-%d", index + 1);
@@ -259,6 +261,8 @@ static enum base_code start_worker(struct cli_cluster *cluster, const struct cli
         code = base_address_parse(o->listen, host, &port, error);
     if (code != BASE_OK)
         return code;
+    snprintf(staging, sizeof staging, "%llu", (unsigned long long)memory / 4);
+    snprintf(raw, sizeof raw, "%llu", (unsigned long long)memory / 16);
     snprintf(threads, sizeof threads, "%d", cluster->threads);
     snprintf(listen, sizeof listen, strchr(host, ':') ? "[%s]:0" : "%s:0", host);
     struct args args = {{"millrace-worker"}, 1};
@@ -267,7 +271,8 @@ static enum base_code start_worker(struct cli_cluster *cluster, const struct cli
     arg(&args, "--state", folder);
     arg(&args, "--threads", threads);
     arg(&args, "--cpu-class", "normal");
-    arg(&args, "--staging", o->staging);
+    arg(&args, "--staging", o->staging ? o->staging : staging);
+    arg(&args, "--raw", raw);
     arg(&args, "--secret-file", o->secret_file);
     arg(&args, "--log-level", o->log_level);
     for (int i = 0; i < o->data_root_count; i++)

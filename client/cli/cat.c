@@ -261,7 +261,7 @@ static enum base_code open_job(struct output *out, struct mr_client *client, con
         fields[i] = pipeline.fields[i].name;
     memcpy(keys, o->options.values, (size_t)o->options.count * sizeof *keys);
     uint64_t seed = 0;
-    if (o->seed && cli_seed(o->seed, &seed) != BASE_OK)
+    if (o->seed && cli_number(o->seed, &seed) != BASE_OK)
         return base_error_set(error, BASE_INVALID, "--seed %s: not a number of 64 bits", o->seed);
     uint32_t epoch = (uint32_t)o->epoch;
     struct mr_job_options what = {.size = sizeof what,

@@ -68,11 +68,11 @@ int cli_fail(const char *command, bool json, const struct base_error *error)
     return cli_exit_of(error->code);
 }
 
-enum base_code cli_seed(const char *text, uint64_t *seed)
+enum base_code cli_number(const char *text, uint64_t *number)
 {
     char *end;
     errno = 0;
-    *seed = strtoull(text, &end, 10);
+    *number = strtoull(text, &end, 10);
     return *text >= '0' && *text <= '9' && !*end && !errno ? BASE_OK : BASE_INVALID;
 }
 

@@ -91,7 +91,7 @@ int cli_fail(const char *command, bool json, const struct base_error *error);
 int cli_exit_of(enum base_code code);
 
 /* A 64-bit number in decimal; INVALID otherwise. */
-enum base_code cli_seed(const char *text, uint64_t *seed);
+enum base_code cli_number(const char *text, uint64_t *number);
 
 /* ---- calls ---- */
 

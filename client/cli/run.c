@@ -347,7 +347,7 @@ int cli_run(int argc, char **argv)
     if (!cli_parse(&cli_run_options, argc, argv, &options, &rest, &status))
         return status;
     uint64_t seed = 0;
-    if (options.seed && cli_seed(options.seed, &seed) != BASE_OK) {
+    if (options.seed && cli_number(options.seed, &seed) != BASE_OK) {
         fprintf(stderr, "millrace run: --seed %s: not a number of 64 bits\n", options.seed);
         return CLI_EXIT_USAGE;
     }

@@ -17,7 +17,8 @@ need_data("imagenet-mini")
 
 def children(pid):
     """Of its first thread, which starts them all."""
-    return list(map(int, open(f"/proc/{pid}/task/{pid}/children").read().split()))
+    with open(f"/proc/{pid}/task/{pid}/children") as f:
+        return list(map(int, f.read().split()))
 
 
 def alive(pid):
@@ -64,7 +65,7 @@ class Up(unittest.TestCase):
         self.assertRegex(reply.stdout, r"^photos: 40 items in \d+ class")
         self.assertEqual(sorted(os.listdir(os.path.join(self.dir, "state", "log"))),
                          ["server.log", "worker-1.log", "worker-2.log"])
-        self.assertEqual(self.up.end(20), 0, self.up.tail())
+        self.assertEqual(self.up.end(20), 0)
         self.all_gone(0.1)
 
     def test_ctrl_c_ends_all(self):

@@ -3,6 +3,8 @@
 
 #include "worker/source/walk.h"
 
+#include <string.h>
+
 struct index {
     struct manifest_writer *writer;
     uint64_t items, in_class;
@@ -70,7 +72,7 @@ enum base_code source_folder_index(const struct source_roots *roots, const char 
     if (code == BASE_OK)
         code = manifest_writer_finish(index.writer, version, error);
     manifest_writer_destroy(index.writer);
-    if (code != BASE_OK)
+    if (code != BASE_OK && error && strncmp(error->text, path, strlen(path)) != 0)
         base_error_prefix(error, code, "%s", path);
     return code;
 }

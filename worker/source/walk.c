@@ -221,7 +221,7 @@ static enum base_code report(const struct walk *walk, const char *name, const st
 static enum base_code open_in_walk(const struct walk *walk, const char *relative, int flags, int *fd,
                                    struct base_error *cause)
 {
-    char *path = join(walk->path, relative);
+    char *path = *relative ? join(walk->path, relative) : strdup(walk->path);
     enum base_code code =
         path ? source_roots_open_any(walk->roots, path, flags, fd, cause) : no_memory(relative, cause);
     free(path);

@@ -57,48 +57,60 @@ static bool load_folder(struct bench *bench, const char *folder)
     return bench->count > 0;
 }
 
-static uint64_t key_of(size_t i, int round)
+struct cost {
+    int64_t row_ns, decode_ns, first_ns;
+    size_t bad;
+};
+
+static bool run_row(struct bench *bench, const struct file *file, uint64_t key, enum pipeline_verdict known)
 {
-    return base_philox_sample_key(1, i, (uint32_t)round, 0);
+    struct pipeline_input input = {
+        .bytes = file->bytes, .size = file->size, .sample_key = key, .known = known};
+    enum pipeline_verdict verdict;
+    return pipeline_run(bench->pipeline, bench->scratch, &input, &bench->row, &verdict, NULL) == BASE_OK;
 }
 
-static size_t run_rows(struct bench *bench, int round, enum pipeline_verdict known)
+/* Decodes the box that run_row draws for this key, and nothing else. */
+static void run_decode(struct bench *bench, const struct file *file, uint64_t key)
 {
-    size_t bad = 0;
-    for (size_t i = 0; i < bench->count; i++) {
-        struct pipeline_input input = {.bytes = bench->files[i].bytes,
-                                       .size = bench->files[i].size,
-                                       .sample_key = key_of(i, round),
-                                       .known = known};
-        enum pipeline_verdict verdict;
-        bad += pipeline_run(bench->pipeline, bench->scratch, &input, &bench->row, &verdict, NULL) != BASE_OK;
-    }
-    return bad;
+    struct decode_info info;
+    struct decode_band band = {.rows = 1};
+    enum base_code code =
+        decode_image_open(bench->image, file->bytes, file->size, bench->pipeline->max_pixels, &info, NULL);
+    if (code != BASE_OK)
+        return;
+    struct transform_box box = {.width = (int32_t)info.width, .height = (int32_t)info.height};
+    if (bench->pipeline->random_crop_op >= 0)
+        box = transform_crop_random(&bench->pipeline->range, box.width, box.height, key,
+                                    (uint32_t)bench->pipeline->random_crop_op);
+    struct decode_region region = {.left = (uint32_t)box.left,
+                                   .top = (uint32_t)box.top,
+                                   .right = (uint32_t)(box.left + box.width),
+                                   .bottom = (uint32_t)(box.top + box.height)};
+    code = decode_image_begin(bench->image, &region, NULL);
+    while (code == BASE_OK && band.rows > 0)
+        code = decode_image_read(bench->image, &band, NULL);
+    decode_image_close(bench->image);
 }
 
-/* Decodes the boxes that run_rows of the same round drew. */
-static void run_decodes(struct bench *bench, int round)
+/* The three in turn for each image, so that a busy machine slows all of them alike. */
+static struct cost run_round(struct bench *bench, int round)
 {
+    struct cost cost = {0};
     for (size_t i = 0; i < bench->count; i++) {
-        struct decode_info info;
-        struct decode_band band = {.rows = 1};
-        enum base_code code = decode_image_open(bench->image, bench->files[i].bytes, bench->files[i].size,
-                                                bench->pipeline->max_pixels, &info, NULL);
-        if (code != BASE_OK)
-            continue;
-        struct transform_box box = {.width = (int32_t)info.width, .height = (int32_t)info.height};
-        if (bench->pipeline->random_crop_op >= 0)
-            box = transform_crop_random(&bench->pipeline->range, box.width, box.height, key_of(i, round),
-                                        (uint32_t)bench->pipeline->random_crop_op);
-        struct decode_region region = {.left = (uint32_t)box.left,
-                                       .top = (uint32_t)box.top,
-                                       .right = (uint32_t)(box.left + box.width),
-                                       .bottom = (uint32_t)(box.top + box.height)};
-        code = decode_image_begin(bench->image, &region, NULL);
-        while (code == BASE_OK && band.rows > 0)
-            code = decode_image_read(bench->image, &band, NULL);
-        decode_image_close(bench->image);
+        uint64_t key = base_philox_sample_key(1, i, (uint32_t)round, 0);
+        int64_t t0 = base_clock_thread_cpu_ns();
+        cost.bad += !run_row(bench, &bench->files[i], key, PIPELINE_UNKNOWN);
+        int64_t t1 = base_clock_thread_cpu_ns();
+        run_decode(bench, &bench->files[i], key);
+        int64_t t2 = base_clock_thread_cpu_ns();
+        run_row(bench, &bench->files[i], key, PIPELINE_GOOD);
+        int64_t t3 = base_clock_thread_cpu_ns();
+        cost.first_ns += t1 - t0;
+        cost.decode_ns += t2 - t1;
+        cost.row_ns += t3 - t2;
     }
+    return cost;
 }
 
 static int by_value(const void *a, const void *b)
@@ -127,19 +139,13 @@ static bool bench_text(struct bench *bench, const char *text, const struct trans
     }
     for (int i = 0; i < bench->parsed.field_count; i++)
         bench->row.field[i] = malloc(bench->parsed.fields[i].max_bytes);
-    for (int round = -1; round < rounds; round++) { /* round -1 warms up */
-        int64_t t0 = base_clock_thread_cpu_ns();
-        bad = run_rows(bench, round, PIPELINE_GOOD);
-        int64_t t1 = base_clock_thread_cpu_ns();
-        run_decodes(bench, round);
-        int64_t t2 = base_clock_thread_cpu_ns();
-        run_rows(bench, round, PIPELINE_UNKNOWN);
-        int64_t t3 = base_clock_thread_cpu_ns();
-        if (round < 0)
-            continue;
-        rows[round] = (double)(t1 - t0) / 1000.0 / (double)bench->count;
-        decodes[round] = (double)(t2 - t1) / 1000.0 / (double)bench->count;
-        first[round] = (double)(t3 - t2) / 1000.0 / (double)bench->count;
+    for (int round = 0; round < rounds; round++) {
+        struct cost cost = run_round(bench, round);
+        double scale = 1.0 / 1000.0 / (double)bench->count;
+        rows[round] = (double)cost.row_ns * scale;
+        decodes[round] = (double)cost.decode_ns * scale;
+        first[round] = (double)cost.first_ns * scale;
+        bad = cost.bad;
     }
     double row = median(rows, rounds), decode = median(decodes, rounds);
     printf("%-15s %-7s %7.0f us/image (decode %.0f, resize and rest %.0f), %.0f images/s; first sight %.0f "

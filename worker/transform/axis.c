@@ -129,5 +129,6 @@ enum base_code transform_axis_plan(struct transform_axis *axis, const struct tra
 void transform_axis_fini(struct transform_axis *axis)
 {
     free(axis->memory);
+    free(axis->table);
     memset(axis, 0, sizeof *axis);
 }

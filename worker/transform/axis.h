@@ -26,6 +26,8 @@ struct transform_axis {
     double *work;           /* one output's weights before rounding */
     void *memory;           /* all of the above */
     size_t capacity;
+    void *table; /* a kernel's own form of the weights */
+    size_t table_capacity;
 };
 
 struct transform_axis_plan {

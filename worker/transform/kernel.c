@@ -42,10 +42,11 @@ static bool always(void)
     return true;
 }
 
-const struct transform_kernel transform_kernel_plain = {"plain", always, horizontal, vertical};
+const struct transform_kernel transform_kernel_plain = {"plain", always, NULL, horizontal, vertical};
 
 const struct transform_kernel *const transform_kernels[] = {
 #if defined(__x86_64__)
+    &transform_kernel_avx512,
     &transform_kernel_avx2,
 #endif
     &transform_kernel_plain,

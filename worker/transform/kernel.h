@@ -20,6 +20,8 @@ struct transform_kernel_rows {
 struct transform_kernel {
     const char *name;
     bool (*available)(void);
+    bool (*prepare)(struct transform_axis
+                        *axis); /* of a horizontal axis, after its plan; false: no memory. NULL: nothing */
     void (*horizontal)(const struct transform_axis *axis, const struct transform_kernel_rows *rows);
     /* Output row i from rows of `bytes` bytes; `from` is the row axis->low. The row after the last may be
      * read. */
@@ -30,7 +32,7 @@ struct transform_kernel {
 /* Best first; the last one is plain C and always there. */
 extern const struct transform_kernel *const transform_kernels[];
 extern const int transform_kernel_count;
-extern const struct transform_kernel transform_kernel_plain, transform_kernel_avx2;
+extern const struct transform_kernel transform_kernel_plain, transform_kernel_avx2, transform_kernel_avx512;
 const struct transform_kernel *transform_kernel_best(void);
 
 static inline uint8_t transform_kernel_clip(int32_t sum)

@@ -160,6 +160,6 @@ AVX2 static void vertical(const struct transform_axis *axis, int32_t i,
     }
 }
 
-const struct transform_kernel transform_kernel_avx2 = {"avx2", available, horizontal, vertical};
+const struct transform_kernel transform_kernel_avx2 = {"avx2", available, NULL, horizontal, vertical};
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLACK_BYTES = 64 };
+enum { SLACK_BYTES = 64, SLACK_ROWS = 3 };
 
 struct transform_resize {
     const struct transform_kernel *kernel;
@@ -112,8 +112,9 @@ enum base_code transform_resize_begin(struct transform_resize *resize,
     *needs = (struct transform_resize_needs){y->low, y->high, x->low, x->high};
     resize->kept_bytes = 3 * (size_t)(resize->vertical_first ? x->high - x->low : x->count);
     resize->kept_pitch = (resize->kept_bytes + SLACK_BYTES) & ~(size_t)(SLACK_BYTES - 1);
-    size_t rows = (size_t)(y->high - y->low) + 1;
-    if (!reserve(&resize->kept, &resize->kept_capacity, rows * resize->kept_pitch + SLACK_BYTES) ||
+    size_t rows = (size_t)(y->high - y->low) + SLACK_ROWS;
+    if ((resize->kernel->prepare && !resize->kernel->prepare(&resize->horizontal)) ||
+        !reserve(&resize->kept, &resize->kept_capacity, rows * resize->kept_pitch + SLACK_BYTES) ||
         !reserve(&resize->line, &resize->line_capacity, resize->kept_pitch + SLACK_BYTES))
         return base_error_set(error, BASE_NO_MEMORY, "resize of %d x %d: out of memory", plan->input_width,
                               plan->input_height);

@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -76,10 +75,9 @@ static bool receive_all(int fd, void *bytes, size_t size)
 /* Memory that is there, not only promised. */
 static uint8_t *touched(size_t size)
 {
-    uint8_t *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-        return NULL;
-    memset(memory, 0x5A, size);
+    uint8_t *memory = malloc(size);
+    if (memory)
+        memset(memory, 0x5A, size);
     return memory;
 }
 
@@ -100,7 +98,7 @@ static bool send_for(int fd, const struct cli_copy_work *work)
         sent = send_all(fd, &header, sizeof header, set + at, work->message_bytes);
     }
     struct header end = {.cpu_s = cli_copy_cpu_s() - cpu_before};
-    munmap(set, work->sent_set_bytes);
+    free(set);
     return sent && send_all(fd, &end, sizeof end, NULL, 0);
 }
 
@@ -193,6 +191,6 @@ enum base_code cli_copy_run(struct cli_copy *copy, const struct cli_copy_work *w
     }
     result->wall_s = (double)(base_clock_now_ns() - start_ns) / 1e9;
     result->cpu_s = cli_copy_cpu_s() - cpu_before + header.cpu_s;
-    munmap(set, work->received_set_bytes);
+    free(set);
     return going ? BASE_OK : base_error_set(error, BASE_CLOSED, "socket copy: the sender went away");
 }

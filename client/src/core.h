@@ -188,6 +188,14 @@ enum base_code client_core_take(struct client_core *core, int64_t now_ns, struct
                                 struct base_error *error);
 void client_core_release(struct client_core *core, int64_t now_ns, uint32_t slot);
 
+/* The row that BASE_BAD_SAMPLE was about. */
+struct client_core_bad {
+    uint64_t item, position;
+    uint32_t epoch;
+    uint8_t cause;
+};
+struct client_core_bad client_core_bad(const struct client_core *core);
+
 /* After the step handed over last (at first: the normal form of where it starts). */
 struct scheduler_cursor client_core_cursor(const struct client_core *core);
 /* The first position of this rank that has not been received. */

@@ -59,6 +59,7 @@ struct client_slot {
     struct wire_row *rows;        /* [batch] */
     uint8_t *valid;               /* [batch] */
     struct base_error verdict;    /* not OK: take answers this */
+    struct client_core_bad bad;   /* when that is BAD_SAMPLE */
     struct base_error cause;      /* of the latest RETRY */
 };
 
@@ -114,6 +115,7 @@ struct client_core {
     uint64_t next_step, next_steps;       /* its number in its epoch; 0 steps: the epoch is not begun */
     bool ended;                           /* no more steps to want */
     struct base_error over;               /* not OK: take answers only this */
+    struct client_core_bad bad;
     int64_t taken_ns, asked_ns,
         step_ns; /* last take; first ask since (0: none); the trainer's own time a step */
 

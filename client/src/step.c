@@ -93,11 +93,16 @@ static void judge(struct client_core *core, struct client_slot *slot, uint32_t r
     const struct wire_row *made = &slot->rows[row];
     if (made->status == WIRE_ROW_OK)
         return;
-    if (core->options.on_bad == CLIENT_ON_BAD_ERROR && slot->verdict.code == BASE_OK)
+    if (core->options.on_bad == CLIENT_ON_BAD_ERROR && slot->verdict.code == BASE_OK) {
+        slot->bad = (struct client_core_bad){.item = made->item,
+                                             .position = scheduler_steps_position(&slot->batch, row),
+                                             .epoch = slot->begin.epoch,
+                                             .cause = made->cause};
         base_error_set(&slot->verdict, BASE_BAD_SAMPLE,
-                       "item %llu at epoch %u position %llu is bad: cause %u", (unsigned long long)made->item,
-                       slot->begin.epoch, (unsigned long long)scheduler_steps_position(&slot->batch, row),
-                       made->cause);
+                       "item %llu at epoch %u position %llu is bad: cause %u",
+                       (unsigned long long)slot->bad.item, slot->bad.epoch,
+                       (unsigned long long)slot->bad.position, slot->bad.cause);
+    }
     if (core->options.on_bad == CLIENT_ON_BAD_SKIP || made->status == WIRE_ROW_BAD)
         slot->valid[row] = 0;
 }
@@ -204,6 +209,7 @@ enum base_code client_core_take(struct client_core *core, int64_t now_ns, struct
     struct client_slot *front = &core->slots[core->queue[0]];
     if (front->verdict.code != BASE_OK) {
         core->over = front->verdict;
+        core->bad = front->bad;
         core->dirty = true;
         return base_error_set(error, core->over.code, "%s", core->over.text);
     }
@@ -216,6 +222,11 @@ enum base_code client_core_take(struct client_core *core, int64_t now_ns, struct
     if (core->asked_ns == 0)
         core->asked_ns = now_ns;
     return base_error_set(error, BASE_TIMEOUT, "the next step is not ready");
+}
+
+struct client_core_bad client_core_bad(const struct client_core *core)
+{
+    return core->bad;
 }
 
 void client_core_release(struct client_core *core, int64_t now_ns, uint32_t slot)

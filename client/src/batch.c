@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trainer's calls on an open job. */
+#include "client/src/job.h"
+
+#include "base/clock.h"
+#include "client/src/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PAGE_TRY_MS 2000
+#define NAME_MS 500 /* for the name of a bad item: nice to have */
+
+/* Locks; false (and not locked): the handle is dead here. */
+static bool enter(struct mr_job *job, struct mr_error *error)
+{
+    if (!job || !client_usable(job->client)) {
+        client_error_set(error, BASE_CLOSED, "job: closed, or opened by the parent of this process");
+        return false;
+    }
+    pthread_mutex_lock(&job->mutex);
+    if (!job->closing) {
+        job->users++;
+        return true;
+    }
+    pthread_mutex_unlock(&job->mutex);
+    client_error_set(error, BASE_CLOSED, "job %s: closed", job->name);
+    return false;
+}
+
+static void leave(struct mr_job *job)
+{
+    if (--job->users == 0 && job->closing)
+        pthread_cond_broadcast(&job->changed);
+    pthread_mutex_unlock(&job->mutex);
+}
+
+static void wait_until(struct mr_job *job, int64_t deadline_ns)
+{
+    struct timespec time = {deadline_ns / BASE_NS_PER_S, deadline_ns % BASE_NS_PER_S};
+    pthread_cond_timedwait(&job->changed, &job->mutex, &time);
+}
+
+void client_job_cursor(const struct mr_job *job, struct scheduler_cursor at, struct mr_cursor *cursor)
+{
+    *cursor = (struct mr_cursor){.epoch = at.epoch, .first_epoch = job->first_epoch, .position = at.position};
+    memcpy(cursor->dataset_version, job->stream.dataset_version, sizeof cursor->dataset_version);
+    memcpy(cursor->stream, job->stream.hash, sizeof cursor->stream);
+    memcpy(cursor->fingerprint, job->stream.fingerprint, sizeof cursor->fingerprint);
+}
+
+/* ---- names of items ---- */
+
+/* Asks until a worker gives the page. Locked. */
+static enum base_code await_page(struct mr_job *job, int64_t deadline_ns, struct base_error *error)
+{
+    struct client_page *page = &job->page;
+    while (!page->here && !job->closing && base_clock_now_ns() < deadline_ns) {
+        int64_t look_ns = base_clock_now_ns() + 50 * BASE_NS_PER_MS; /* a worker may have come up */
+        client_job_poke(job);
+        wait_until(job, look_ns < deadline_ns ? look_ns : deadline_ns);
+    }
+    if (page->here && page->code == BASE_OK)
+        return BASE_OK;
+    if (page->here)
+        return base_error_set(error, page->code, "%s", page->error.text);
+    return base_error_set(error, job->closing ? BASE_CLOSED : BASE_TIMEOUT,
+                          "manifest page %llu: no worker gave it in time", (unsigned long long)page->index);
+}
+
+static enum base_code fetch_page(void *context, uint64_t index, struct base_buffer *out,
+                                 struct base_error *error)
+{
+    struct mr_job *job = context;
+    struct client_page *page = &job->page;
+    int64_t try_ns = base_clock_deadline_ns(PAGE_TRY_MS);
+    pthread_mutex_lock(&job->mutex);
+    page->wanted = true;
+    page->here = false;
+    page->number = 0;
+    page->index = index;
+    base_buffer_clear(&page->bytes);
+    enum base_code code =
+        await_page(job, try_ns < job->page_deadline_ns ? try_ns : job->page_deadline_ns, error);
+    page->wanted = false;
+    if (code == BASE_OK)
+        base_buffer_put(out, page->bytes.bytes, page->bytes.size);
+    pthread_mutex_unlock(&job->mutex);
+    return code;
+}
+
+/* Not locked. Tries again, elsewhere, until the deadline. */
+static enum base_code find_item(struct mr_job *job, uint64_t item, struct manifest_entry *entry,
+                                int64_t deadline_ns, struct base_error *error)
+{
+    enum base_code code;
+    job->page_deadline_ns = deadline_ns;
+    do {
+        code = BASE_OK;
+        if (!job->manifest)
+            code = manifest_remote_open(&job->manifest, job->stream.dataset_version, fetch_page, job, error);
+        if (code == BASE_OK)
+            code = manifest_remote_entry(job->manifest, item, entry, error);
+    } while ((code == BASE_CORRUPT || base_error_class(code) == BASE_CLASS_RETRYABLE) &&
+             code != BASE_CLOSED && base_clock_now_ns() < deadline_ns);
+    return code;
+}
+
+enum mr_code mr_job_item(struct mr_job *job, uint64_t item, struct mr_item *out, int64_t timeout_ms,
+                         struct mr_error *error)
+{
+    int64_t deadline_ns = base_clock_deadline_ns(timeout_ms);
+    struct manifest_entry entry;
+    struct base_error why;
+    if (!enter(job, error))
+        return MR_CLOSED;
+    pthread_mutex_unlock(&job->mutex);
+    enum base_code code =
+        item < job->stream.items
+            ? find_item(job, item, &entry, deadline_ns, &why)
+            : base_error_set(&why, BASE_NOT_FOUND, "dataset %s has %llu items, no item %llu", job->dataset,
+                             (unsigned long long)job->stream.items, (unsigned long long)item);
+    pthread_mutex_lock(&job->mutex);
+    leave(job);
+    if (code != BASE_OK)
+        return client_error_pass(error, code, &why);
+    out->label = entry.label;
+    out->size_bytes = entry.size_bytes;
+    snprintf(out->name, sizeof out->name, "%s", entry.name);
+    return MR_OK;
+}
+
+/* ---- batches ---- */
+
+static enum base_code take(struct mr_job *job, struct client_step *step, int64_t timeout_ms,
+                           struct base_error *error)
+{
+    int64_t begun_ns = base_clock_now_ns(), deadline_ns = base_clock_deadline_ns(timeout_ms);
+    enum base_code code;
+    char why[300];
+    for (;;) {
+        int64_t now_ns = base_clock_now_ns();
+        if (job->closing)
+            return base_error_set(error, BASE_CLOSED, "job %s: closed", job->name);
+        if (job->over.code != BASE_OK)
+            return base_error_set(error, job->over.code, "%s", job->over.text);
+        code = client_core_take(job->core, now_ns, step, error);
+        job->stall_ns += (uint64_t)(now_ns - begun_ns);
+        begun_ns = now_ns;
+        if (code != BASE_TIMEOUT || now_ns >= deadline_ns)
+            break;
+        wait_until(job, deadline_ns);
+    }
+    if (code == BASE_TIMEOUT) {
+        client_core_why(job->core, why, sizeof why);
+        base_error_set(error, code, "job %s: no batch within %lld ms: %s", job->name, (long long)timeout_ms,
+                       why);
+    }
+    if (code == BASE_UNAVAILABLE)
+        base_error_prefix(error, code, "dataset %s", job->dataset);
+    return code;
+}
+
+/* Locked before and after, not meanwhile. */
+static void name_bad_item(struct mr_job *job, struct base_error *error)
+{
+    struct client_core_bad bad = client_core_bad(job->core);
+    struct manifest_entry entry;
+    struct base_error why;
+    pthread_mutex_unlock(&job->mutex);
+    enum base_code code = find_item(job, bad.item, &entry, base_clock_deadline_ns(NAME_MS), &why);
+    pthread_mutex_lock(&job->mutex);
+    base_error_set(error, BASE_BAD_SAMPLE,
+                   "dataset %s: item %llu (%.300s) at epoch %u position %llu is bad: %s", job->dataset,
+                   (unsigned long long)bad.item, code == BASE_OK ? entry.name : "name not known", bad.epoch,
+                   (unsigned long long)bad.position, mr_cause_name(bad.cause));
+}
+
+static struct mr_batch *hand_over(struct mr_job *job, const struct client_step *step)
+{
+    pthread_mutex_unlock(&job->mutex); /* the slot is ours now, and finishing takes a while */
+    struct client_batch *batch = client_slots_batch(&job->slots, step);
+    pthread_mutex_lock(&job->mutex);
+    batch->job = job;
+    batch->public.epoch = step->epoch - job->first_epoch;
+    client_job_cursor(job, step->after, &batch->public.cursor);
+    job->batches++;
+    for (int i = 0; i < batch->public.field_count; i++)
+        job->bytes += batch->fields[i].bytes;
+    return &batch->public;
+}
+
+enum mr_code mr_job_next(struct mr_job *job, struct mr_batch **batch, int64_t timeout_ms,
+                         struct mr_error *error)
+{
+    struct client_step step;
+    struct base_error why;
+    if (!enter(job, error))
+        return MR_CLOSED;
+    enum base_code code = take(job, &step, timeout_ms, &why);
+    if (code == BASE_OK)
+        *batch = hand_over(job, &step);
+    else if (code == BASE_BAD_SAMPLE)
+        name_bad_item(job, &why);
+    bool ended = code == BASE_CLOSED && !job->closing;
+    client_job_poke(job);
+    leave(job);
+    if (code == BASE_OK)
+        return MR_OK;
+    client_error_set(error, code, "%s", why.text);
+    if (ended && error)
+        error->code = MR_END;
+    return ended ? MR_END : (enum mr_code)code;
+}
+
+void mr_batch_release(struct mr_batch *public)
+{
+    struct client_batch *batch = (struct client_batch *)(void *)public; /* its first member */
+    if (!batch || !client_usable(batch->job->client))
+        return;
+    struct mr_job *job = batch->job;
+    pthread_mutex_lock(&job->mutex);
+    client_core_release(job->core, base_clock_now_ns(), batch->slot);
+    client_job_poke(job);
+    pthread_mutex_unlock(&job->mutex);
+}
+
+/* ---- about the job ---- */
+
+enum mr_code mr_job_info(struct mr_job *job, struct mr_job_info *info, struct mr_error *error)
+{
+    if (info->size < sizeof *info)
+        return client_error_set(error, BASE_INVALID, "job: info.size is %zu, not %zu", info->size,
+                                sizeof *info);
+    if (!enter(job, error))
+        return MR_CLOSED;
+    info->items = job->stream.items;
+    info->steps = scheduler_steps_left(&job->shape, (struct scheduler_cursor){0, 0});
+    info->class_count = job->class_count;
+    info->classes = (const char *const *)job->classes;
+    info->pipeline = job->pipeline_text;
+    info->note = job->note;
+    client_job_cursor(job, client_core_cursor(job->core), &info->cursor);
+    leave(job);
+    return MR_OK;
+}
+
+enum mr_code mr_job_stats(struct mr_job *job, struct mr_job_stats *stats)
+{
+    if (stats->size < sizeof *stats)
+        return MR_INVALID;
+    if (!enter(job, NULL))
+        return MR_CLOSED;
+    struct client_core_stats core = client_core_stats(job->core);
+    *stats = (struct mr_job_stats){
+        .size = stats->size,
+        .rows = core.rows,
+        .batches = job->batches,
+        .bytes = job->bytes,
+        .stall_ns = job->stall_ns,
+        .ready = core.ready,
+        .substituted = core.substituted,
+        .skipped = core.skipped,
+        .requests = core.requests,
+        .moved = core.moved,
+        .retries = core.retries,
+        .reconnects = core.reconnects,
+        .failovers = core.failovers,
+        .bad_frames = job->bad_frames,
+    };
+    leave(job);
+    return MR_OK;
+}

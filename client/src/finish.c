@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/finish.h"
+
+#include <string.h>
+
+enum { CHANNELS = CLIENT_FINISH_CHANNELS, DTYPES = 4 };
+
+/* The words of ToDtype's argument, in their order. */
+static const enum scheduler_dtype dtypes[DTYPES] = {SCHEDULER_U8, SCHEDULER_F32, SCHEDULER_F16,
+                                                    SCHEDULER_BF16};
+
+static uint32_t float_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* The `drop` low bits go, ties to even; a carry runs into the exponent, as it should. */
+static uint32_t round_off(uint32_t bits, int drop)
+{
+    uint32_t odd = bits >> drop & 1, half = (UINT32_C(1) << (drop - 1)) - 1;
+    return (bits + half + odd) >> drop;
+}
+
+uint16_t client_finish_bf16(float value)
+{
+    uint32_t bits = float_bits(value);
+    if (value != value)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)round_off(bits, 16);
+}
+
+uint16_t client_finish_f16(float value)
+{
+    uint32_t bits = float_bits(value), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+    int exponent = (int)(rest >> 23) - 127 + 15;
+    if (rest > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00 | (rest >> 13 & 0x3ff));
+    if (exponent >= 31)
+        return (uint16_t)(sign | 0x7c00);
+    if (exponent > 0)
+        return (uint16_t)(sign | round_off((uint32_t)exponent << 23 | (rest & 0x7fffff), 13));
+    if (exponent < -10) /* below half of the smallest subnormal */
+        return (uint16_t)sign;
+    return (uint16_t)(sign | round_off((rest & 0x7fffff) | 0x800000, 14 - exponent));
+}
+
+static uint32_t encode(enum scheduler_dtype dtype, float value)
+{
+    switch (dtype) {
+    case SCHEDULER_F32:
+        return float_bits(value);
+    case SCHEDULER_F16:
+        return client_finish_f16(value);
+    case SCHEDULER_BF16:
+        return client_finish_bf16(value);
+    default:
+        return (uint32_t)value;
+    }
+}
+
+static const struct scheduler_op *find_op(const struct scheduler_pipeline *pipeline,
+                                          enum scheduler_op_kind kind)
+{
+    for (int i = 0; i < pipeline->finish_count; i++)
+        if (pipeline->finish[i].kind == kind)
+            return &pipeline->finish[i];
+    return NULL;
+}
+
+static float value_of(const struct scheduler_op *normalize, int channel, int x)
+{
+    static const char *const means[CHANNELS] = {"mean0", "mean1", "mean2"};
+    static const char *const stds[CHANNELS] = {"std0", "std1", "std2"};
+    if (!normalize)
+        return (float)x;
+    float mean = (float)scheduler_op_arg(normalize, means[channel]);
+    float std = (float)scheduler_op_arg(normalize, stds[channel]);
+    return ((float)x / 255.0f - mean) / std;
+}
+
+enum base_code client_finish_init(struct client_finish *finish, const struct scheduler_pipeline *pipeline,
+                                  struct base_error *error)
+{
+    const struct scheduler_op *dtype = find_op(pipeline, SCHEDULER_OP_TO_DTYPE);
+    const struct scheduler_op *normalize = find_op(pipeline, SCHEDULER_OP_NORMALIZE);
+    const struct scheduler_op *layout = find_op(pipeline, SCHEDULER_OP_LAYOUT);
+    int known = (dtype != NULL) + (normalize != NULL) + (layout != NULL);
+    int word = dtype ? (int)scheduler_op_arg(dtype, "dtype") : normalize ? 1 : 0;
+    if (known != pipeline->finish_count || word < 0 || word >= DTYPES)
+        return base_error_set(error, BASE_UNSUPPORTED, "finish: an op that this client does not know");
+    *finish = (struct client_finish){
+        .dtype = dtypes[word],
+        .channels_first = layout && scheduler_op_arg(layout, "order") == 1,
+    };
+    for (int channel = 0; channel < CHANNELS; channel++)
+        for (int x = 0; x < 256; x++)
+            finish->table[channel][x] = encode(finish->dtype, value_of(normalize, channel, x));
+    return BASE_OK;
+}
+
+/* One loop a width and layout, so that each is simple enough for the compiler. */
+#define LOOPS(name, type)                                                                                    \
+    static void name##_last(const uint32_t table[CHANNELS][256], const uint8_t *in, type *out,               \
+                            size_t pixels)                                                                   \
+    {                                                                                                        \
+        for (size_t i = 0; i < pixels; i++) {                                                                \
+            out[3 * i] = (type)table[0][in[3 * i]];                                                          \
+            out[3 * i + 1] = (type)table[1][in[3 * i + 1]];                                                  \
+            out[3 * i + 2] = (type)table[2][in[3 * i + 2]];                                                  \
+        }                                                                                                    \
+    }                                                                                                        \
+    static void name##_first(const uint32_t table[CHANNELS][256], const uint8_t *in, type *out,              \
+                             size_t pixels)                                                                  \
+    {                                                                                                        \
+        type *plane1 = out + pixels, *plane2 = out + 2 * pixels;                                             \
+        for (size_t i = 0; i < pixels; i++) {                                                                \
+            out[i] = (type)table[0][in[3 * i]];                                                              \
+            plane1[i] = (type)table[1][in[3 * i + 1]];                                                       \
+            plane2[i] = (type)table[2][in[3 * i + 2]];                                                       \
+        }                                                                                                    \
+    }
+LOOPS(bytes, uint8_t)
+LOOPS(halves, uint16_t)
+LOOPS(words, uint32_t)
+
+void client_finish_run(const struct client_finish *finish, const uint8_t *in, void *out, size_t rows,
+                       size_t pixels)
+{
+    size_t value_bytes = scheduler_dtype_bytes(finish->dtype);
+    uint8_t *to = out;
+    for (size_t row = 0; row < rows; row++) {
+        if (value_bytes == 1)
+            (finish->channels_first ? bytes_first : bytes_last)(finish->table, in, to, pixels);
+        else if (value_bytes == 2)
+            (finish->channels_first ? halves_first : halves_last)(finish->table, in, (uint16_t *)(void *)to,
+                                                                  pixels);
+        else
+            (finish->channels_first ? words_first : words_last)(finish->table, in, (uint32_t *)(void *)to,
+                                                                pixels);
+        in += pixels * CHANNELS;
+        to += pixels * CHANNELS * value_bytes;
+    }
+}

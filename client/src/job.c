@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/src/job.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "client/src/control.h"
+#include "client/src/error.h"
+#include "client/src/session.h"
+
+#include <event2/event.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOOK_AHEAD 2
+#define STALL_MS 1000
+#define UNAVAILABLE_MS 10000
+
+/* ---- the loop's side ---- */
+
+static void carry_out(struct mr_job *job, const struct client_action *action)
+{
+    switch (action->kind) {
+    case CLIENT_ACTION_CONNECT:
+        client_session_start(job, action->worker);
+        break;
+    case CLIENT_ACTION_CLOSE:
+        client_session_close(job, action->worker);
+        break;
+    case CLIENT_ACTION_OPEN:
+    case CLIENT_ACTION_GET:
+    case CLIENT_ACTION_CANCEL:
+    case CLIENT_ACTION_MARK:
+        client_session_send(job, action);
+        break;
+    case CLIENT_ACTION_READY:
+    case CLIENT_ACTION_ERROR:
+        pthread_cond_broadcast(&job->changed);
+        break;
+    case CLIENT_ACTION_FETCH_PLAN:
+        client_control_fetch(job);
+        break;
+    }
+}
+
+void client_job_drive(struct mr_job *job)
+{
+    struct client_action action;
+    int64_t now_ns = base_clock_now_ns();
+    while (client_core_act(job->core, now_ns, &action)) {
+        carry_out(job, &action);
+        now_ns = base_clock_now_ns();
+    }
+    int64_t wake_ns = client_core_wake_ns(job->core);
+    if (wake_ns == INT64_MAX || !job->timer)
+        return;
+    int64_t after_us = wake_ns > now_ns ? (wake_ns - now_ns + 999) / 1000 : 0;
+    struct timeval after = {after_us / 1000000, after_us % 1000000};
+    event_add(job->timer, &after);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *context)
+{
+    struct mr_job *job = context;
+    (void)fd;
+    (void)what;
+    pthread_mutex_lock(&job->mutex);
+    client_job_drive(job);
+    pthread_mutex_unlock(&job->mutex);
+}
+
+static void on_poke(struct base_message *message)
+{
+    struct mr_job *job = (struct mr_job *)(void *)((char *)message - offsetof(struct mr_job, poke));
+    pthread_mutex_lock(&job->mutex);
+    job->poked = false;
+    if (job->page.wanted && !job->page.here && job->page.number == 0)
+        client_session_ask_page(job, job->page.index);
+    client_job_drive(job);
+    pthread_mutex_unlock(&job->mutex);
+}
+
+void client_job_poke(struct mr_job *job)
+{
+    if (job->poked)
+        return;
+    job->poked = true;
+    base_mailbox_post(client_loop_mailbox(job->client->loop), &job->poke);
+}
+
+struct attach {
+    struct mr_job *job;
+    const Millrace__V1__JobAnswer *answer;
+    enum base_code code;
+    struct base_error error;
+};
+
+static void attach(void *context)
+{
+    struct attach *attach = context;
+    struct mr_job *job = attach->job;
+    pthread_mutex_lock(&job->mutex);
+    job->timer = evtimer_new(client_loop_base(job->client->loop), on_timer, job);
+    attach->code =
+        job->timer ? BASE_OK : base_error_set(&attach->error, BASE_NO_MEMORY, "no memory for a job");
+    job->revision = attach->answer->revision;
+    client_control_plan(job, attach->answer->plan);
+    if (attach->code == BASE_OK)
+        attach->code = client_control_start(job, &attach->error);
+    client_job_drive(job);
+    pthread_mutex_unlock(&job->mutex);
+}
+
+static void detach(void *context)
+{
+    struct mr_job *job = context;
+    pthread_mutex_lock(&job->mutex);
+    client_control_stop(job);
+    client_session_close_all(job);
+    if (job->timer)
+        event_free(job->timer);
+    job->timer = NULL;
+    pthread_mutex_unlock(&job->mutex);
+}
+
+/* ---- opening ---- */
+
+static enum mr_code check_options(const struct mr_job_options *options, struct mr_error *error)
+{
+    if (!options || options->size < sizeof *options)
+        return client_error_set(error, BASE_INVALID, "job: options.size is %zu, not %zu",
+                                options ? options->size : 0, sizeof *options);
+    uint32_t world = options->world > 0 ? options->world : 1;
+    if (!options->dataset || !*options->dataset || strlen(options->dataset) >= 256)
+        return client_error_set(error, BASE_INVALID, "job: a dataset's name is needed");
+    if (options->batch < 1 || options->batch > 65535)
+        return client_error_set(error, BASE_INVALID, "job: batch is %u, must be 1 to 65535", options->batch);
+    if (options->rank >= world)
+        return client_error_set(error, BASE_INVALID, "job: rank %u of %u", options->rank, world);
+    if (!options->job && world > 1)
+        return client_error_set(error, BASE_INVALID, "job: several ranks need one job name to meet under");
+    if (options->job && (!*options->job || strlen(options->job) >= CLIENT_JOB_CHARS))
+        return client_error_set(error, BASE_INVALID, "job: its name must have 1 to %d bytes",
+                                CLIENT_JOB_CHARS - 1);
+    if ((unsigned)options->tail > MR_TAIL_EXACT || (unsigned)options->on_bad > MR_ON_BAD_REPLACE ||
+        (unsigned)options->join > MR_JOIN_PARTIAL || (unsigned)options->sampler > MR_SAMPLER_SEQUENTIAL)
+        return client_error_set(error, BASE_INVALID,
+                                "job: tail, on_bad, join or sampler is none of its values");
+    if (options->look_ahead > 1024)
+        return client_error_set(error, BASE_INVALID, "job: look_ahead is %u, at most 1024",
+                                options->look_ahead);
+    if (!options->slot_allocate != !options->slot_free)
+        return client_error_set(error, BASE_INVALID, "job: slot_allocate and slot_free go together");
+    return MR_OK;
+}
+
+static void name_job(struct mr_job *job, const struct mr_job_options *options)
+{
+    char host[64] = "host";
+    if (options->job) {
+        snprintf(job->name, sizeof job->name, "%s", options->job);
+        return;
+    }
+    gethostname(host, sizeof host - 1);
+    snprintf(job->name, sizeof job->name, "%s-%d-%u-%llx", host, (int)getpid(),
+             atomic_fetch_add(&job->client->serial, 1) + 1, (unsigned long long)job->generation);
+}
+
+static enum base_code job_create(struct mr_job **out, struct mr_client *client,
+                                 const struct mr_job_options *options, struct base_error *error)
+{
+    struct mr_job *job = calloc(1, sizeof *job);
+    pthread_condattr_t attributes;
+    if (!job)
+        return base_error_set(error, BASE_NO_MEMORY, "no memory for a job");
+    job->client = client;
+    job->poke.run = on_poke;
+    job->rank = options->rank;
+    job->generation = (uint64_t)base_clock_wall_ns();
+    name_job(job, options);
+    snprintf(job->dataset, sizeof job->dataset, "%s", options->dataset);
+    pthread_mutex_init(&job->mutex, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&job->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    base_buffer_init(&job->page.bytes);
+    *out = job;
+    return BASE_OK;
+}
+
+static void job_destroy(struct mr_job *job)
+{
+    manifest_remote_close(&job->manifest);
+    client_core_destroy(job->core);
+    client_slots_fini(&job->slots);
+    for (uint32_t i = 0; i < job->class_count; i++)
+        free(job->classes[i]);
+    free(job->classes);
+    free(job->endpoints);
+    free(job->open_bytes);
+    base_buffer_fini(&job->page.bytes);
+    pthread_cond_destroy(&job->changed);
+    pthread_mutex_destroy(&job->mutex);
+    free(job);
+}
+
+/* The stream that the server gave, proved by its hash: both sides mean the same bits. */
+static enum base_code take_stream(struct mr_job *job, const Millrace__V1__JobAnswer *answer,
+                                  struct base_error *error)
+{
+    const Millrace__V1__Stream *given = answer->stream;
+    struct scheduler_stream *stream = &job->stream;
+    if (!given || !answer->start || !answer->start->at || given->dataset_version.len != BASE_SHA256_BYTES ||
+        given->fingerprint.len != sizeof stream->fingerprint || given->hash.len != BASE_SHA256_BYTES ||
+        strlen(given->sample_text) >= sizeof stream->sample_text)
+        return base_error_set(error, BASE_CORRUPT, "server's answer lacks the stream or the start");
+    memcpy(stream->dataset_version, given->dataset_version.data, BASE_SHA256_BYTES);
+    memcpy(stream->fingerprint, given->fingerprint.data, sizeof stream->fingerprint);
+    stream->items = given->items;
+    stream->shuffle = given->shuffle;
+    stream->seed = given->seed;
+    snprintf(stream->sample_text, sizeof stream->sample_text, "%s", given->sample_text);
+    enum base_code code = scheduler_stream_seal(stream, error);
+    if (code != BASE_OK)
+        return code;
+    if (memcmp(stream->hash, given->hash.data, BASE_SHA256_BYTES) != 0)
+        return base_error_set(error, BASE_CONFLICT,
+                              "the server names this stream by another hash: another version of Millrace");
+    return scheduler_pipeline_parse(answer->pipeline_text, NULL, 0, &job->pipeline, error);
+}
+
+static enum base_code take_words(struct mr_job *job, const Millrace__V1__JobAnswer *answer,
+                                 struct base_error *error)
+{
+    size_t used = (size_t)snprintf(job->note, sizeof job->note, "%s", answer->reason);
+    for (size_t i = 0; i < answer->n_notes && used < sizeof job->note; i++)
+        used += (size_t)snprintf(job->note + used, sizeof job->note - used, "%s%s", used > 0 ? "; " : "",
+                                 answer->notes[i]);
+    snprintf(job->pipeline_text, sizeof job->pipeline_text, "%s", answer->pipeline_text);
+    job->classes = calloc(answer->n_classes + 1, sizeof *job->classes);
+    if (!job->classes)
+        return base_error_set(error, BASE_NO_MEMORY, "no memory for %zu classes", answer->n_classes);
+    for (size_t i = 0; i < answer->n_classes; i++) {
+        job->classes[i] = strdup(answer->classes[i]);
+        if (!job->classes[i])
+            return base_error_set(error, BASE_NO_MEMORY, "no memory for %zu classes", answer->n_classes);
+        job->class_count++;
+    }
+    return BASE_OK;
+}
+
+static enum base_code make_core(struct mr_job *job, const struct mr_job_options *options,
+                                const Millrace__V1__JobAnswer *answer, struct base_error *error)
+{
+    struct client_core_options core = {
+        .shape = {.positions = job->stream.items,
+                  .world = options->world,
+                  .rank = options->rank,
+                  .batch = options->batch,
+                  .tail = (enum scheduler_tail)options->tail},
+        .uses_epoch = job->stream.uses_epoch,
+        .block_rows = job->stream.pipeline.block_rows,
+        .start = {answer->start->at->epoch, answer->start->at->position},
+        .first_epoch = answer->start->first_epoch,
+        .epochs = options->epochs,
+        .look_ahead = job->look_ahead,
+        .on_bad = (enum client_on_bad)options->on_bad,
+        .stall_ns = (options->stall_ms > 0 ? options->stall_ms : STALL_MS) * BASE_NS_PER_MS,
+        .unavailable_ns =
+            (options->unavailable_ms > 0 ? options->unavailable_ms : UNAVAILABLE_MS) * BASE_NS_PER_MS,
+    };
+    memcpy(core.stream, job->stream.hash, sizeof core.stream);
+    if (options->start_epoch) {
+        core.start = (struct scheduler_cursor){*options->start_epoch, options->start_position};
+        core.first_epoch = *options->start_epoch;
+    }
+    job->first_epoch = core.first_epoch;
+    job->shape = core.shape;
+    return client_core_create(&job->core, &core, error);
+}
+
+static enum base_code set_up(struct mr_job *job, const struct mr_job_options *options,
+                             const Millrace__V1__JobAnswer *answer, struct base_error *error)
+{
+    struct client_slots_options slots = {
+        .job = options, .pipeline = &job->pipeline, .count = job->look_ahead + 1};
+    enum base_code code = take_stream(job, answer, error);
+    if (code == BASE_OK)
+        code = take_words(job, answer, error);
+    if (code == BASE_OK)
+        code = client_slots_init(&job->slots, &slots, error);
+    if (code == BASE_OK)
+        code = make_core(job, options, answer, error);
+    if (code != BASE_OK)
+        return code;
+    struct attach attached = {.job = job, .answer = answer};
+    client_loop_call(job->client->loop, attach, &attached);
+    if (attached.code != BASE_OK && error)
+        *error = attached.error;
+    return attached.code;
+}
+
+static void leave_server(struct mr_job *job)
+{
+    client_loop_call(job->client->loop, detach, job);
+    client_control_close(job);
+}
+
+enum mr_code mr_job_open(struct mr_job **out, struct mr_client *client, const struct mr_job_options *given,
+                         int64_t timeout_ms, struct mr_error *error)
+{
+    int64_t deadline_ns = base_clock_deadline_ns(timeout_ms);
+    Millrace__V1__JobAnswer *answer = NULL;
+    struct base_error why = {0};
+    struct mr_job *job = NULL;
+    if (!client || !client_usable(client))
+        return client_error_set(error, BASE_CLOSED,
+                                "client: closed, or opened by the parent of this process");
+    enum mr_code bad = check_options(given, error);
+    if (bad != MR_OK)
+        return bad;
+    struct mr_job_options options = *given;
+    options.world = options.world > 0 ? options.world : 1;
+    options.pipeline = options.pipeline ? options.pipeline : "imagenet_train";
+    enum base_code code = job_create(&job, client, &options, &why);
+    if (code != BASE_OK)
+        return client_error_pass(error, code, &why);
+    atomic_fetch_add(&client->jobs, 1);
+    job->look_ahead = options.look_ahead > 0 ? options.look_ahead : LOOK_AHEAD;
+    code = client_control_open(job, &options, deadline_ns, &answer, &why);
+    if (code == BASE_OK) {
+        code = set_up(job, &options, answer, &why);
+        millrace__v1__job_answer__free_unpacked(answer, NULL);
+        if (code != BASE_OK)
+            leave_server(job);
+    }
+    if (code != BASE_OK) {
+        job_destroy(job);
+        atomic_fetch_sub(&client->jobs, 1);
+        return client_error_pass(error, code, &why);
+    }
+    *out = job;
+    return MR_OK;
+}
+
+void mr_job_close(struct mr_job **pointer)
+{
+    struct mr_job *job = pointer ? *pointer : NULL;
+    if (!job)
+        return;
+    *pointer = NULL;
+    struct mr_client *client = job->client;
+    if (!client_usable(client))
+        return;
+    pthread_mutex_lock(&job->mutex);
+    job->closing = true;
+    pthread_cond_broadcast(&job->changed);
+    while (job->users > 0) /* they leave at once */
+        pthread_cond_wait(&job->changed, &job->mutex);
+    pthread_mutex_unlock(&job->mutex);
+    leave_server(job);
+    job_destroy(job);
+    atomic_fetch_sub(&client->jobs, 1);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One mr_job: the machine, its memory, its connections and its talk with the server.
+ *
+ * Two threads meet here: the trainer's (mr_job_next and the like) and the client's loop. `mutex` guards everything from
+ * `core` on; what is before is set in mr_job_open and never changes. Memory of a slot that is held is the trainer's alone.
+ */
+#ifndef CLIENT_JOB_H
+#define CLIENT_JOB_H
+
+#include "client/src/client.h"
+#include "client/src/core.h"
+#include "client/src/slots.h"
+#include "proto/manifest/manifest.h"
+#include "scheduler/stream.h"
+
+#include <pthread.h>
+
+#define CLIENT_JOB_CHARS 128
+#define CLIENT_NOTE_CHARS 1024
+#define CLIENT_ADDRESSES 8 /* of a worker; more are not tried */
+
+struct event;
+struct client_session;
+struct client_call;
+
+/* How to reach a worker, from the latest plan. */
+struct client_endpoint {
+    uint64_t worker;
+    char addresses[CLIENT_ADDRESSES][BASE_ADDRESS_CHARS];
+    int count;
+    unsigned next; /* the address to begin with: they take turns */
+};
+
+/* A page of the manifest that the trainer's thread waits for. */
+struct client_page {
+    bool wanted, here;              /* here: `code` and `bytes` are the answer */
+    uint64_t index, worker, number; /* number: of the request under way at `worker`, 0: none */
+    struct base_buffer bytes;
+    enum base_code code;
+    struct base_error error;
+};
+
+struct mr_job {
+    struct mr_client *client;
+    char name[CLIENT_JOB_CHARS], dataset[256];
+    uint32_t rank, first_epoch, look_ahead;
+    uint64_t generation;
+    uint8_t *open_bytes; /* packed JobOpen, to open again where the server forgot us */
+    size_t open_size;
+    struct scheduler_stream stream;
+    struct scheduler_pipeline pipeline;
+    struct scheduler_shape shape;
+    char pipeline_text[SCHEDULER_PIPELINE_TEXT_BYTES], note[CLIENT_NOTE_CHARS];
+    char **classes; /* [class_count + 1] */
+    uint32_t class_count;
+    struct client_slots slots;
+    struct base_message poke; /* wakes the loop */
+
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* a step is ready, an error, a page, closing */
+    struct client_core *core;
+    bool closing, poked;
+    int users;              /* threads inside a call */
+    struct base_error over; /* not OK: the server ended it */
+    uint64_t batches, bytes, stall_ns, bad_frames;
+
+    struct client_session *sessions; /* a list */
+    struct client_endpoint *endpoints;
+    int endpoint_count;
+    struct event *timer;
+    struct client_page page;
+    struct manifest_remote *manifest; /* the trainer's thread only */
+    int64_t page_deadline_ns;         /* likewise */
+
+    struct client_call *sync; /* under way */
+    struct event *sync_timer;
+    uint64_t revision;
+    uint32_t sync_wait_ms;
+};
+
+/* Carries out what the machine wants, sets its timer. Loop thread, mutex held. */
+void client_job_drive(struct mr_job *job);
+/* Any thread, mutex held: drive soon. */
+void client_job_poke(struct mr_job *job);
+/* The machine's cursor as the trainer saves it. */
+void client_job_cursor(const struct mr_job *job, struct scheduler_cursor at, struct mr_cursor *cursor);
+
+#endif

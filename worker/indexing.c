@@ -121,6 +121,7 @@ static void done(struct worker_chore *base)
              job->manifest ? (unsigned long long)manifest_items(job->manifest) : 0,
              (unsigned long long)job->difference.changed,
              base_log_quote(job->error.text, quoted, sizeof quoted));
+    job->indexing->options.finished(job->indexing->options.context);
 }
 
 /* ---- orders ---- */
@@ -244,8 +245,9 @@ static void list_changed(struct base_buffer *names, struct texts *texts, char **
     const char *text = base_buffer_text(names);
     char *all = *out = text ? strdup(text) : NULL;
     texts->count = 0;
-    for (char *line = all ? strtok(all, "\n") : NULL; line && texts->count < NAMES_MAX;
-         line = strtok(NULL, "\n"))
+    char *rest = NULL;
+    for (char *line = all ? strtok_r(all, "\n", &rest) : NULL; line && texts->count < NAMES_MAX;
+         line = strtok_r(NULL, "\n", &rest))
         texts->text[texts->count++] = line;
 }
 

@@ -27,6 +27,7 @@
 
 enum { CHORE_THREADS = 4, REQUESTS_MAX = 32, DESCRIPTORS_KEPT = 128, DRAIN_CHECK_MS = 50, QUIET_MS = 500 };
 #define QUEUE_MAX_BYTES (UINT64_C(256) << 20)
+#define STAGING_ALIGN (UINT64_C(2) << 20)       /* a large page */
 #define STAGING_LEAST_BYTES (UINT64_C(4) << 20) /* two blocks of the usual size */
 
 struct node {
@@ -112,9 +113,9 @@ static enum base_code take_staging(struct node *node, struct base_error *error)
     if (bytes < STAGING_LEAST_BYTES)
         return base_error_set(error, BASE_INVALID, "--staging: %llu bytes hold no block; at least %llu",
                               (unsigned long long)bytes, (unsigned long long)STAGING_LEAST_BYTES);
-    void *memory =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
+    bytes += (STAGING_ALIGN - bytes % STAGING_ALIGN) % STAGING_ALIGN;
+    void *memory = aligned_alloc(STAGING_ALIGN, bytes);
+    if (!memory)
         return base_error_set(error, BASE_NO_MEMORY, "--staging: %llu bytes of memory",
                               (unsigned long long)bytes);
     madvise(memory, bytes, MADV_HUGEPAGE); /* a hint */
@@ -269,8 +270,7 @@ static void stop(struct node *node)
         event_base_free(node->loop);
     if (node->listen_fd >= 0)
         close(node->listen_fd);
-    if (node->staging)
-        munmap(node->staging, node->settings.staging_bytes);
+    free(node->staging);
 }
 
 static int run(struct node *node)

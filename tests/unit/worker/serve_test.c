@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker process over loopback: what it serves, and that nobody's bad frames disturb anybody else. */
+#include "tests/unit/worker/site.h"
+
+#include "base/clock.h"
+#include "proto/rpc/token.h"
+#include "scheduler/order.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { ITEMS = 40, BAD_ITEM = 13 };
+
+static struct site site;
+static const char *program, *script;
+static struct peer witness; /* a connection that lives through all tests */
+
+/* ---- what it serves ---- */
+
+static struct wire_row row_of(const struct frame *frame, int fields_sent, uint32_t rows, uint32_t index)
+{
+    struct wire_part_head head = wire_part_head_view(frame->payload, fields_sent, rows);
+    struct wire_row row;
+    assert_int_equal(wire_row_read(head.row_table + index * WIRE_ROW_BYTES, &row, NULL), BASE_OK);
+    return row;
+}
+
+static void check_part(const struct peer *peer, const struct frame *frame)
+{
+    uint32_t rows = (uint32_t)(frame->header.to - frame->header.from);
+    struct wire_part_head head = wire_part_head_view(frame->payload, peer->fields_sent, rows);
+    assert_int_equal(wire_part_check(&head, peer->opened.fields, frame->header.length, NULL), BASE_OK);
+    struct wire_part_run runs[WIRE_PART_RUNS];
+    int count = wire_part_runs(&head, peer->opened.fields, runs);
+    for (uint32_t i = 0; i < rows; i++) {
+        assert_true(wire_part_verify_row(&head, i));
+        for (int r = 0; r < count; r++) {
+            uint64_t size = runs[r].size / rows;
+            assert_true(wire_part_verify_field(&head, i, runs[r].sent_index,
+                                               frame->payload + runs[r].offset + i * size, size));
+        }
+    }
+}
+
+/* Gets block `block` on the witness, whatever else goes on. */
+static struct frame witness_get(uint32_t epoch, uint64_t block)
+{
+    uint64_t request = peer_get(&witness, 0, epoch, block, 8);
+    struct frame frame = peer_expect(&witness, WIRE_DATA);
+    assert_true(frame.header.request == request);
+    assert_int_equal(frame.header.block, block);
+    check_part(&witness, &frame);
+    return frame;
+}
+
+static void check_undisturbed(void)
+{
+    free(witness_get(0, 2).payload);
+}
+
+static void test_an_epoch_holds_every_item_once(void **state)
+{
+    (void)state;
+    bool seen[ITEMS] = {false};
+    int substituted = 0;
+    struct scheduler_order *order;
+    const struct scheduler_stream *stream = &site.streams[0];
+    assert_int_equal(scheduler_order_create(&order, true, stream->seed, 0, ITEMS, NULL), BASE_OK);
+    for (uint64_t block = 0; block < 5; block++) {
+        struct frame frame = witness_get(0, block);
+        for (uint32_t i = 0; i < 8; i++) {
+            struct wire_row row = row_of(&frame, witness.fields_sent, 8, i);
+            assert_int_equal(row.item, scheduler_order_item(order, block * 8 + i));
+            assert_false(seen[row.item]);
+            seen[row.item] = true;
+            assert_int_equal(row.status == WIRE_ROW_SUBSTITUTED, row.item == BAD_ITEM);
+            substituted += row.status == WIRE_ROW_SUBSTITUTED;
+            if (row.item == BAD_ITEM) {
+                assert_int_equal(row.occurrence, block * 8 + i + 1);
+                assert_int_not_equal(row.used_item, BAD_ITEM);
+                assert_int_not_equal(row.cause, 0);
+            }
+        }
+        free(frame.payload);
+    }
+    scheduler_order_destroy(order);
+    assert_int_equal(substituted, 1);
+    assert_int_equal(site_log_lines(&site, "id=block_made"), 5);
+    assert_int_equal(site_log_lines(&site, "id=bad_item"), 1);
+    site_counter(&site, "millrace_worker_bad_items_total", "", 1);
+    assert_int_equal(site_bad_items(&site), 1);
+}
+
+static void test_parts_and_chosen_fields(void **state)
+{
+    (void)state;
+    static const char *const fields[] = {"label", NULL};
+    struct frame whole = witness_get(0, 1), opened, part;
+    struct peer peer = peer_greeted(&site);
+    peer_open(&peer, &site, 0, fields);
+    opened = peer_expect(&peer, WIRE_OPEN);
+    struct wire_header header = {
+        .type = WIRE_GET, .request = 9, .handle = 1, .block = 1, .from = 3, .to = 6, .time_ms = 10};
+    uint8_t mark[12] = {0};
+    peer_send(&peer, header, mark, sizeof mark);
+    part = peer_expect(&peer, WIRE_DATA);
+    assert_int_equal(part.header.from, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct wire_row a = row_of(&part, 1, 3, i), b = row_of(&whole, witness.fields_sent, 8, i + 3);
+        assert_memory_equal(&a, &b, sizeof a);
+    }
+    assert_int_equal(part.header.length, wire_part_head_bytes(1, 3) + 3 * 8);
+    free(whole.payload);
+    free(opened.payload);
+    free(part.payload);
+    peer_close(&peer);
+}
+
+static void test_opens_that_are_refused(void **state)
+{
+    (void)state;
+    static const char *const fields[] = {"image", "nonsense", NULL};
+    struct peer peer = peer_greeted(&site);
+    peer_open(&peer, &site, 0, fields);
+    struct frame frame = peer_expect(&peer, WIRE_FAIL);
+    assert_int_equal(frame.header.status, BASE_INVALID);
+    assert_non_null(strstr((char *)frame.payload, "nonsense"));
+    free(frame.payload);
+    struct site other = site;
+    other.streams[0].hash[0] ^= 1;
+    peer_open(&peer, &other, 0, NULL);
+    frame = peer_expect(&peer, WIRE_RETRY);
+    assert_int_equal(frame.header.status, BASE_UNAVAILABLE);
+    assert_int_equal(frame.header.time_ms, 200);
+    free(frame.payload);
+    peer_open(&peer, &site, 0, NULL); /* and the connection lives */
+    free(peer_expect(&peer, WIRE_OPEN).payload);
+    peer_close(&peer);
+}
+
+static void test_moved_and_insist(void **state)
+{
+    (void)state;
+    struct peer peer = peer_ready(&site, 0);
+    site_set_plan(&site, 2, 1234);
+    uint8_t mark[12] = {0};
+    struct wire_header header = {
+        .type = WIRE_GET, .request = 50, .handle = 1, .epoch = 5, .block = 2, .to = 8, .plan = 2};
+    peer_send(&peer, header, mark, sizeof mark);
+    struct frame frame = peer_expect(&peer, WIRE_MOVED);
+    uint64_t home;
+    assert_int_equal(wire_moved_read(frame.payload, frame.header.length, &home, NULL), BASE_OK);
+    assert_int_equal(home, 1234);
+    assert_int_equal(frame.header.plan, 2);
+    free(frame.payload);
+    header.request = 51;
+    header.flags = WIRE_FLAG_INSIST | WIRE_FLAG_DEATH;
+    peer_send(&peer, header, mark, sizeof mark);
+    free(peer_expect(&peer, WIRE_DATA).payload);
+    assert_int_equal(site_log_lines(&site, "cause=death"), 1);
+    site_set_plan(&site, 3, SITE_WORKER);
+    peer_close(&peer);
+}
+
+/* A file that goes after indexing is unavailable, named, and never a bad sample. */
+static void test_a_missing_file_is_unavailable(void **state)
+{
+    (void)state;
+    char path[300], hidden[300];
+    snprintf(path, sizeof path, "%s/data/cats/09.jpg",
+             site.dir); /* item 9: block 1 of the sequential stream */
+    snprintf(hidden, sizeof hidden, "%s/hidden", site.dir);
+    assert_int_equal(rename(path, hidden), 0);
+    struct peer peer = peer_ready(&site, 1);
+    peer_get(&peer, 1, 0, 1, 8);
+    struct frame frame = peer_expect(&peer, WIRE_RETRY);
+    assert_int_equal(frame.header.status, BASE_UNAVAILABLE);
+    assert_non_null(strstr((char *)frame.payload, "09.jpg"));
+    assert_true(frame.header.time_ms > 0);
+    free(frame.payload);
+    assert_int_equal(rename(hidden, path), 0);
+    int64_t deadline_ns = base_clock_deadline_ns(SITE_WAIT_MS);
+    do {
+        peer_get(&peer, 1, 0, 1, 8);
+        assert_true(peer_receive(&peer, &frame));
+        free(frame.payload);
+        poll(NULL, 0, frame.header.type == WIRE_RETRY ? (int)frame.header.time_ms : 0);
+        assert_true(base_clock_now_ns() < deadline_ns);
+    } while (frame.header.type == WIRE_RETRY);
+    assert_int_equal(frame.header.type, WIRE_DATA);
+    assert_int_equal(site_bad_items(&site), 1);
+    peer_close(&peer);
+}
+
+static void test_manifest_pages(void **state)
+{
+    (void)state;
+    struct peer peer = peer_greeted(&site);
+    uint8_t unknown[32] = {1}, hash[32];
+    struct wire_header header = {.type = WIRE_PAGE, .request = 1};
+    peer_send(&peer, header, unknown, 32);
+    struct frame frame = peer_expect(&peer, WIRE_FAIL);
+    assert_int_equal(frame.header.status, BASE_NOT_FOUND);
+    assert_int_equal(frame.header.request, 1);
+    free(frame.payload);
+    header.block = MANIFEST_PAGE_TABLE;
+    peer_send(&peer, header, site.version, 32);
+    struct frame table = peer_expect(&peer, WIRE_PAGE);
+    base_hash_sha256(table.payload, table.header.length, hash);
+    header.block = 0;
+    peer_send(&peer, header, site.version, 32);
+    struct frame page = peer_expect(&peer, WIRE_PAGE);
+    base_hash_sha256(page.payload, page.header.length, hash);
+    assert_memory_equal(hash, table.payload, 32);
+    header.block = 99;
+    peer_send(&peer, header, site.version, 32);
+    frame = peer_expect(&peer, WIRE_FAIL);
+    free(frame.payload);
+    free(table.payload);
+    free(page.payload);
+    peer_close(&peer);
+}
+
+/* ---- who breaks the rules ---- */
+
+static void test_garbage(void **state)
+{
+    (void)state;
+    uint8_t garbage[4096];
+    for (size_t i = 0; i < sizeof garbage; i++)
+        garbage[i] = (uint8_t)(i * 37 + 11);
+    struct peer early = peer_connect(&site);
+    peer_send_bytes(&early, garbage, sizeof garbage);
+    peer_expect_refusal(&early, BASE_CORRUPT);
+    struct peer late = peer_ready(&site, 0);
+    peer_send_bytes(&late, garbage, sizeof garbage);
+    peer_expect_refusal(&late, BASE_CORRUPT);
+    check_undisturbed();
+    site_counter(&site, "millrace_worker_connections_dropped_total", "cause=\"bad_frame\"", 2);
+    assert_int_equal(site_log_lines(&site, "id=connection_dropped"), 2);
+}
+
+static void test_every_broken_bit_of_a_header(void **state)
+{
+    (void)state;
+    struct wire_header header = {.type = WIRE_GET, .request = 77, .handle = 1, .to = 8, .length = 12};
+    for (int bit = 0; bit < WIRE_HEADER_BYTES * 8; bit += 13) {
+        uint8_t bytes[WIRE_HEADER_BYTES];
+        wire_header_write(&header, bytes);
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        struct peer peer = peer_ready(&site, 0);
+        peer_send_bytes(&peer, bytes, sizeof bytes);
+        peer_expect_refusal(&peer, BASE_CORRUPT);
+    }
+    check_undisturbed();
+}
+
+static void test_oversize(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t type;
+        uint64_t length;
+    } rows[] = {{WIRE_GET, WIRE_SMALL_MAX_BYTES + 1}, {WIRE_OPEN, UINT64_MAX}, {WIRE_PAGE, 1 << 20}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct peer peer = peer_ready(&site, 0);
+        struct wire_header header = {
+            .type = rows[i].type, .request = 7, .handle = 1, .to = 8, .length = rows[i].length};
+        uint8_t bytes[WIRE_HEADER_BYTES];
+        wire_header_write(&header, bytes);
+        peer_send_bytes(&peer, bytes, sizeof bytes);
+        peer_expect_refusal(&peer, BASE_TOO_LARGE);
+    }
+    check_undisturbed();
+}
+
+static void test_truncated(void **state)
+{
+    (void)state;
+    int lost = site_log_lines(&site, "id=connection_lost");
+    struct wire_header header = {.type = WIRE_GET, .request = 7, .handle = 1, .to = 8, .length = 12};
+    uint8_t bytes[WIRE_HEADER_BYTES + 12] = {0};
+    wire_header_write(&header, bytes);
+    for (size_t size = 1; size < sizeof bytes; size += 15) {
+        struct peer peer = peer_ready(&site, 0);
+        peer_send_bytes(&peer, bytes, size);
+        peer_close(&peer);
+    }
+    check_undisturbed();
+    int64_t deadline_ns = base_clock_deadline_ns(SITE_WAIT_MS);
+    while (site_log_lines(&site, "id=connection_lost") < lost + 5)
+        assert_true(base_clock_now_ns() < deadline_ns);
+}
+
+static void test_payloads_of_the_wrong_size(void **state)
+{
+    (void)state;
+    static const uint8_t types[] = {WIRE_GET, WIRE_MARK, WIRE_OPEN, WIRE_PAGE};
+    uint8_t payload[40] = {0};
+    for (size_t i = 0; i < sizeof types; i++) {
+        struct peer peer = peer_ready(&site, 0);
+        struct wire_header header = {.type = types[i], .request = 7, .handle = 1, .to = 8};
+        peer_send(&peer, header, payload, 11);
+        struct frame frame = peer_expect(&peer, WIRE_FAIL);
+        free(frame.payload);
+        assert_false(peer_receive(&peer, &frame));
+        peer_close(&peer);
+    }
+    check_undisturbed();
+}
+
+static void test_out_of_order(void **state)
+{
+    (void)state;
+    uint8_t mark[12] = {0};
+    struct wire_header get = {.type = WIRE_GET, .request = 7, .handle = 1, .to = 8};
+    struct peer rude = peer_connect(&site); /* without HELLO */
+    peer_send(&rude, get, mark, sizeof mark);
+    struct frame frame = peer_expect(&rude, WIRE_FAIL);
+    free(frame.payload);
+    assert_false(peer_receive(&rude, &frame));
+    peer_close(&rude);
+    struct peer twice = peer_greeted(&site); /* a second HELLO */
+    peer_hello(&twice, 1, 1, "");
+    frame = peer_expect(&twice, WIRE_FAIL);
+    free(frame.payload);
+    assert_false(peer_receive(&twice, &frame));
+    peer_close(&twice);
+    struct peer unopened = peer_greeted(&site); /* a handle that is not open: refused, and it may go on */
+    peer_send(&unopened, get, mark, sizeof mark);
+    frame = peer_expect(&unopened, WIRE_FAIL);
+    assert_int_equal(frame.header.request, 7);
+    free(frame.payload);
+    peer_open(&unopened, &site, 0, NULL);
+    free(peer_expect(&unopened, WIRE_OPEN).payload);
+    peer_close(&unopened);
+    struct peer worker_like = peer_greeted(&site); /* what only workers send */
+    peer_send(&worker_like, (struct wire_header){.type = WIRE_MOVED, .request = 1}, mark, 8);
+    peer_expect_refusal(&worker_like, BASE_INVALID);
+    check_undisturbed();
+}
+
+static void test_wrong_versions(void **state)
+{
+    (void)state;
+    struct peer future = peer_connect(&site);
+    peer_hello(&future, 7, 9, "");
+    peer_expect_refusal(&future, BASE_UNSUPPORTED);
+    struct peer framed = peer_connect(&site);
+    struct wire_header header = {.version = 9, .type = WIRE_HELLO};
+    uint8_t bytes[WIRE_HEADER_BYTES];
+    wire_header_write(&header, bytes);
+    peer_send_bytes(&framed, bytes, sizeof bytes);
+    peer_expect_refusal(&framed, BASE_UNSUPPORTED);
+    struct peer critical = peer_ready(&site, 0);
+    peer_send(&critical, (struct wire_header){.type = 99, .flags = WIRE_FLAG_CRITICAL, .request = 1}, NULL,
+              0);
+    peer_expect_refusal(&critical, BASE_UNSUPPORTED);
+    struct peer tolerated = peer_ready(&site, 0); /* unknown and not critical: skipped */
+    peer_send(&tolerated, (struct wire_header){.type = 99, .request = 1}, "abc", 3);
+    peer_get(&tolerated, 0, 0, 1, 8);
+    free(peer_expect(&tolerated, WIRE_DATA).payload);
+    peer_close(&tolerated);
+    check_undisturbed();
+}
+
+/* All at once for a block that is not made yet. */
+static void test_too_many_requests(void **state)
+{
+    (void)state;
+    struct peer greedy = peer_ready(&site, 0);
+    uint8_t mark[12] = {0}, bytes[200][WIRE_HEADER_BYTES + 12] = {{0}};
+    struct wire_header header = {.type = WIRE_GET, .handle = 1, .epoch = 50, .to = 1, .length = sizeof mark};
+    for (uint64_t i = 0; i < 200; i++) {
+        header.request = i + 1;
+        wire_header_write(&header, bytes[i]);
+    }
+    peer_send_bytes(&greedy, bytes, sizeof bytes);
+    struct frame frame;
+    bool failed = false;
+    while (!failed && peer_receive(&greedy, &frame)) {
+        failed = frame.header.type == WIRE_FAIL && frame.header.status == BASE_TOO_LARGE;
+        free(frame.payload);
+    }
+    assert_true(failed);
+    peer_close(&greedy);
+    check_undisturbed();
+}
+
+/* One that asks and does not read is closed after a second; others are served meanwhile. */
+static void test_a_stalled_reader_pins_nothing(void **state)
+{
+    (void)state;
+    struct peer stalled = peer_ready(&site, 0);
+    for (uint32_t i = 0; i < 30; i++)
+        peer_get(&stalled, 0, 200 + i / 5, i % 5, 8);
+    for (uint32_t i = 0; i < 30; i++)
+        free(witness_get(300 + i / 5, i % 5).payload);
+    site_counter(&site, "millrace_worker_connections_dropped_total", "cause=\"stalled\"", 1);
+    peer_close(&stalled);
+    check_undisturbed();
+}
+
+/* ---- tokens, and the end ---- */
+
+static void test_tokens(void **state)
+{
+    (void)state;
+    char secret[300], token[RPC_TOKEN_CHARS], other[RPC_TOKEN_CHARS];
+    snprintf(secret, sizeof secret, "%s/secret", site.dir);
+    FILE *file = fopen(secret, "we");
+    fputs("a secret of twenty bytes\n", file);
+    fclose(file);
+    chmod(secret, 0600);
+    struct site guarded = site;
+    snprintf(guarded.server_address, sizeof guarded.server_address, "127.0.0.1:1"); /* nobody there */
+    const char *const extra[] = {"--secret-file", secret, "--worker-id", "78", NULL};
+    site_start_worker(&guarded, program, extra);
+    int64_t now_s = base_clock_wall_ns() / BASE_NS_PER_S;
+    assert_int_equal(rpc_token_issue("a secret of twenty bytes", "job", now_s, token, NULL), BASE_OK);
+    assert_int_equal(rpc_token_issue("another secret, longer", "job", now_s, other, NULL), BASE_OK);
+    const char *const bad[] = {"", "v1.job.99999999999.00", other};
+    for (size_t i = 0; i < 3; i++) {
+        struct peer peer = peer_connect(&guarded);
+        peer_hello(&peer, 1, 1, bad[i]);
+        peer_expect_refusal(&peer, BASE_REFUSED);
+    }
+    struct peer peer = peer_connect(&guarded);
+    peer_hello(&peer, 1, 1, token);
+    free(peer_expect(&peer, WIRE_HELLO).payload);
+    peer_close(&peer);
+    int status = site_end_worker(&guarded, SIGTERM);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* Drain: staged blocks are served, new ones are not made, and it ends by itself with 0. */
+static void test_drain_on_sigterm(void **state)
+{
+    (void)state;
+    struct peer peer = peer_ready(&site, 0);
+    peer_get(&peer, 0, 0, 2, 8);
+    free(peer_expect(&peer, WIRE_DATA).payload);
+    kill(site.worker, SIGTERM);
+    int64_t deadline_ns = base_clock_deadline_ns(SITE_WAIT_MS);
+    while (site_log_lines(&site, "id=draining") == 0)
+        assert_true(base_clock_now_ns() < deadline_ns);
+    peer_get(&peer, 0, 0, 2, 8);
+    free(peer_expect(&peer, WIRE_DATA).payload);
+    peer_get(&peer, 0, 900, 2, 8);
+    free(peer_expect(&peer, WIRE_RETRY).payload);
+    int status = site_end_worker(&site, 0);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    peer_close(&peer);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    site_start(&site, script);
+    site_start_worker(&site, program, NULL);
+    site_bring_up(&site);
+    assert_int_equal(site.items, ITEMS);
+    witness = peer_ready(&site, 0);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    peer_close(&witness);
+    site_stop(&site);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3)
+        return 2;
+    program = argv[1];
+    script = argv[2];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_epoch_holds_every_item_once),
+        cmocka_unit_test(test_parts_and_chosen_fields),
+        cmocka_unit_test(test_opens_that_are_refused),
+        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_every_broken_bit_of_a_header),
+        cmocka_unit_test(test_oversize),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_payloads_of_the_wrong_size),
+        cmocka_unit_test(test_out_of_order),
+        cmocka_unit_test(test_wrong_versions),
+        cmocka_unit_test(test_too_many_requests),
+        cmocka_unit_test(test_a_stalled_reader_pins_nothing),
+        cmocka_unit_test(test_moved_and_insist),
+        cmocka_unit_test(test_a_missing_file_is_unavailable),
+        cmocka_unit_test(test_manifest_pages),
+        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_drain_on_sigterm),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -344,4 +344,4 @@ def copy_photos(folder, count, source="imagenet-mini"):
 
 
 def main():
-    unittest.main(verbosity=2)
+    unittest.main(verbosity=2, warnings="ignore")

@@ -5,7 +5,7 @@
 
 #include "worker/decode/image.h"
 
-/* Bytes that grow and are never shrunk: scratch kept from image to image. */
+/* Bytes kept from image to image; what a giant needed is given back at the next one. */
 struct decode_scratch {
     uint8_t *bytes;
     size_t capacity;

@@ -9,7 +9,11 @@
 #include <string.h>
 
 static const struct decode_decoder *const decoders[] = {&decode_jpeg, &decode_png};
-enum { DECODERS = sizeof decoders / sizeof decoders[0] };
+enum {
+    DECODERS = sizeof decoders / sizeof decoders[0],
+    KEPT_BYTES =
+        16 << 20, /* of scratch, from image to image: one giant must not stay in every thread's memory */
+};
 
 struct decode_image {
     void *state[DECODERS];
@@ -19,7 +23,8 @@ struct decode_image {
 
 bool decode_scratch_reserve(struct decode_scratch *scratch, size_t size)
 {
-    if (scratch->capacity >= size)
+    bool rare = scratch->capacity > KEPT_BYTES && size <= KEPT_BYTES;
+    if (scratch->capacity >= size && !rare)
         return true;
     free(scratch->bytes);
     /* Zeroed: kernels may read the slack, with weight zero. */

@@ -23,8 +23,12 @@
 
 enum {
     CONTEXT_PIXELS = 2, /* what fancy upsampling reads beside the region */
-    SCANS_MAX = 500,    /* a file of a few kB may ask for thousands of passes over a large image */
+    SCANS_LEAST = 32,   /* always allowed; encoders make 10 to 20 */
+    SCANS_MAX = 500,
 };
+
+/* A file of a few kB may ask for thousands of passes over a large image: what is allowed beyond SCANS_LEAST. */
+static const uint64_t scan_pixels_max = UINT64_C(4000000000);
 
 struct jpeg {
     struct jpeg_decompress_struct decompress;
@@ -35,6 +39,7 @@ struct jpeg {
     char text[JMSG_LENGTH_MAX];
     bool created, starved; /* starved: more bytes were asked for than there are */
     bool region_exact, cmyk;
+    int scans_most;
     struct decode_region region;
     uint32_t row_left; /* column of a decoded row's first pixel */
     size_t pitch;
@@ -57,10 +62,10 @@ static void on_message(j_common_ptr common, int level)
 static void on_progress(j_common_ptr common)
 {
     struct jpeg *jpeg = common->client_data;
-    if (jpeg->decompress.input_scan_number <= SCANS_MAX)
+    if (jpeg->decompress.input_scan_number <= jpeg->scans_most)
         return;
     common->err->msg_code = JERR_BAD_PROGRESSION;
-    snprintf(jpeg->text, sizeof jpeg->text, "more than %d scans", SCANS_MAX);
+    snprintf(jpeg->text, sizeof jpeg->text, "more than %d scans", jpeg->scans_most);
     longjmp(jpeg->failed, 1);
 }
 
@@ -178,6 +183,12 @@ static bool region_is_exact(struct jpeg_decompress_struct *d)
     return luma == 11 || luma == 21 || luma == 22;
 }
 
+static int scans_allowed(uint64_t pixels)
+{
+    uint64_t scans = scan_pixels_max / (pixels > 0 ? pixels : 1);
+    return scans < SCANS_LEAST ? SCANS_LEAST : scans > SCANS_MAX ? SCANS_MAX : (int)scans;
+}
+
 static enum base_code open_jpeg(void *state, const struct decode_input *input, struct decode_info *info,
                                 enum decode_cause *cause, struct base_error *error)
 {
@@ -193,6 +204,7 @@ static enum base_code open_jpeg(void *state, const struct decode_input *input, s
         return truncated(jpeg, cause, error);
     info->width = d->image_width;
     info->height = d->image_height;
+    jpeg->scans_most = scans_allowed((uint64_t)d->image_width * d->image_height);
     if (d->num_components != 1 && d->num_components != 3 && d->num_components != 4) {
         *cause = DECODE_UNSUPPORTED;
         return base_error_set(error, BASE_BAD_SAMPLE, "JPEG of %d components is not supported",

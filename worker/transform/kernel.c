@@ -55,8 +55,8 @@ const int transform_kernel_count = sizeof transform_kernels / sizeof transform_k
 
 const struct transform_kernel *transform_kernel_best(void)
 {
-    int i = 0;
-    while (!transform_kernels[i]->available())
-        i++;
-    return transform_kernels[i];
+    for (int i = 0; i < transform_kernel_count; i++)
+        if (transform_kernels[i]->available())
+            return transform_kernels[i];
+    return &transform_kernel_plain;
 }

@@ -4,7 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLACK_BYTES = 64, SLACK_ROWS = 3 };
+enum {
+    SLACK_BYTES = 64,
+    SLACK_ROWS = 3,
+    KEPT_BYTES =
+        16 << 20, /* of scratch, from image to image: one giant must not stay in every thread's memory */
+};
 
 struct transform_resize {
     const struct transform_kernel *kernel;
@@ -44,7 +49,8 @@ void transform_resize_destroy(struct transform_resize *resize)
 
 static bool reserve(uint8_t **bytes, size_t *capacity, size_t need)
 {
-    if (need <= *capacity)
+    bool rare = *capacity > KEPT_BYTES && need <= KEPT_BYTES;
+    if (need <= *capacity && !rare)
         return true;
     free(*bytes);
     *bytes = calloc(1, need); /* zeroed, for the bytes that kernels read with weight zero */

@@ -7,8 +7,8 @@ SUITE: eval, train, filters, pillow13 (images of imagenet-mini), png (made here)
 and compared; none: the best one. The data is in $MILLRACE_TEST_DATA, else beside the repository in shared/data; without it
 the exit status is 77.
 
-pillow13 compares with the passes of the installed Pillow made one after the other. With a real Pillow 13:
-  python3 -m venv V && V/bin/pip install 'pillow==13.*' && V/bin/python oracle.py ROW_DUMP pillow13
+pillow13 compares with the passes of the installed Pillow made one after the other; pillow13.sh fetches a real Pillow 13 and
+runs it on that (part of tests/run.sh --long).
 """
 import csv
 import glob

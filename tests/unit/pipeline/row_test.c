@@ -241,6 +241,33 @@ static void bytes_over_their_field_are_refused(void **state)
     free(bytes);
 }
 
+/* The last scan of a progressive file, six hundred times: a few kB could keep a core busy for minutes. */
+static void endless_scans_are_refused(void **state)
+{
+    (void)state;
+    const struct pipeline_sample *sample = &pipeline_samples[JPEG_PROGRESSIVE];
+    struct base_buffer many;
+    struct decode_image *image;
+    struct decode_info info;
+    struct base_error error = {0};
+    size_t scan = sample->size - 4, end = sample->size - 2;
+    while (sample->bytes[scan] != 0xff || sample->bytes[scan + 1] != 0xda)
+        scan--;
+    base_buffer_init(&many);
+    base_buffer_put(&many, sample->bytes, end);
+    for (int i = 0; i < 600; i++)
+        base_buffer_put(&many, sample->bytes + scan, end - scan);
+    base_buffer_put(&many, sample->bytes + end, 2);
+    assert_int_equal(decode_image_create(&image, &error), BASE_OK);
+    assert_int_equal(decode_image_open(image, many.bytes, many.size, 100000, &info, &error), BASE_OK);
+    struct decode_region region = {.right = info.width, .bottom = info.height, .whole = true};
+    assert_int_equal(decode_image_begin(image, &region, &error), BASE_BAD_SAMPLE);
+    assert_int_equal(decode_image_cause(image), DECODE_DATA);
+    assert_non_null(strstr(error.text, "more than 500 scans"));
+    decode_image_destroy(image);
+    base_buffer_fini(&many);
+}
+
 static void sections_this_build_cannot_run_are_refused(void **state)
 {
     (void)state;
@@ -275,6 +302,7 @@ int main(void)
         cmocka_unit_test(nothing_of_one_image_reaches_the_next),
         cmocka_unit_test(a_known_verdict_is_kept),
         cmocka_unit_test(bytes_over_their_field_are_refused),
+        cmocka_unit_test(endless_scans_are_refused),
         cmocka_unit_test(sections_this_build_cannot_run_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

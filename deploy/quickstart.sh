@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: deploy/quickstart.sh [FOLDER]: on a fresh Debian 12, installs what is missing, builds, and runs the main job on this machine:
 # a server, two workers, and four jobs that stream FOLDER (one subfolder of images for each class) for two epochs. Without FOLDER it
-# makes photographs of its own. Ends all that it started, on Ctrl-C, too. Leaves build/release behind, nothing else.
+# makes photographs of its own. Ends all that it started, on Ctrl-C, too. Leaves build/quickstart behind, nothing else.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 usage() {
@@ -20,11 +20,11 @@ say() { printf '== %s\n' "$*"; }
 
 say "installing what is missing (deploy/packages.txt)"
 "$here/deploy/packages.sh" build
-say "building (build/release)"
+say "building (build/quickstart)"
 cd "$here"
-cmake --preset release -DMILLRACE_TESTS=OFF >/dev/null
-cmake --build --preset release --target millrace millrace-server millrace-worker millrace-photos
-bin=$here/build/release/bin
+cmake --preset release -B build/quickstart -DMILLRACE_TESTS=OFF >/dev/null
+cmake --build build/quickstart --target millrace millrace-server millrace-worker millrace-photos
+bin=$here/build/quickstart/bin
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/millrace-quickstart-XXXXXX")
 up=
@@ -43,6 +43,7 @@ if [ -z "$folder" ]; then
     "$bin/millrace-photos" "$folder" 400 >/dev/null
 fi
 
+: >"$work/ready"
 say "starting a server and two workers"
 # Ports of its own, so that it disturbs no Millrace that runs here.
 "$bin/millrace" up --workers 2 --data-root "$folder" --listen 127.0.0.1:0 --http 127.0.0.1:0 --state "$work/state" \

@@ -263,7 +263,8 @@ static enum base_code open_job(struct output *out, struct mr_client *client, con
     uint64_t seed = 0;
     if (o->seed && cli_number(o->seed, &seed) != BASE_OK)
         return base_error_set(error, BASE_INVALID, "--seed %s: not a number of 64 bits", o->seed);
-    uint32_t epoch = (uint32_t)o->epoch;
+    uint32_t epoch = (uint32_t)o->epoch,
+             batch = o->count > 0 && o->count < BATCH ? (uint32_t)o->count : BATCH;
     struct mr_job_options what = {.size = sizeof what,
                                   .dataset = dataset,
                                   .pipeline = o->transforms,
@@ -272,7 +273,7 @@ static enum base_code open_job(struct output *out, struct mr_client *client, con
                                   .seed = o->seed ? &seed : NULL,
                                   .tail = MR_TAIL_EXACT,
                                   .on_bad = MR_ON_BAD_REPLACE,
-                                  .batch = BATCH,
+                                  .batch = batch,
                                   .epochs = 1,
                                   .start_epoch = &epoch,
                                   .start_position = (uint64_t)o->from};

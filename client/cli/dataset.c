@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* A call is answered in this time at most, so that waiting for long is many calls. */
-enum { WAIT_SLICE_MS = 20000 };
+enum { WAIT_SLICE_MS = 20000, POLL_US = 100000, SPREAD_MS = 3000 };
 
 struct options {
     struct cli_common common;
@@ -72,7 +72,39 @@ static bool ended(const Millrace__V1__DatasetInfo *info)
     return strcmp(info->state, "indexing") != 0;
 }
 
-/* Adds, then looks again until indexing ended and a worker can serve it, or the time is over. */
+/* Workers that could serve it. */
+static uint32_t ready_workers(const struct options *options)
+{
+    ProtobufCMessage *reply = NULL;
+    Millrace__V1__WorkersRequest request = MILLRACE__V1__WORKERS_REQUEST__INIT;
+    uint32_t ready = 0;
+    if (cli_call(&options->common, &millrace__v1__cluster__descriptor, "Workers", &request.base,
+                 options->common.timeout_ms, &reply, NULL) != BASE_OK)
+        return 0;
+    const Millrace__V1__WorkersReply *workers = (const Millrace__V1__WorkersReply *)reply;
+    for (size_t i = 0; i < workers->n_workers; i++)
+        ready += strcmp(workers->workers[i]->state, "ready") == 0;
+    cli_free(reply);
+    return ready;
+}
+
+/* Looks again until indexing ended and so many workers can serve it, or until the deadline. */
+static enum base_code look_until(const struct options *options, const char *name, int64_t deadline_ns,
+                                 uint32_t workers, Millrace__V1__DatasetInfo **info, struct base_error *error)
+{
+    enum base_code code = BASE_OK;
+    while (code == BASE_OK && base_clock_now_ns() < deadline_ns) {
+        if (ended(*info) && (*info)->eligible_workers >= workers)
+            break;
+        cli_free(&(*info)->base);
+        *info = NULL;
+        usleep(POLL_US);
+        code = show(options, name, info, error);
+    }
+    return code;
+}
+
+/* Adds, waits until indexing ended, then a little until the workers that did not index it have its manifest, too. */
 static enum base_code add(const struct options *options, const char *name, const char *path,
                           Millrace__V1__DatasetInfo **info, struct base_error *error)
 {
@@ -84,17 +116,13 @@ static enum base_code add(const struct options *options, const char *name, const
     request.wait_ms = (uint32_t)slice_ms;
     enum base_code code = cli_call(&options->common, service, "Add", &request.base,
                                    options->common.timeout_ms + slice_ms, (ProtobufCMessage **)info, error);
-    while (code == BASE_OK && base_clock_now_ns() < deadline_ns) {
-        bool waiting_for_workers = strcmp((*info)->state, "ready") == 0 && (*info)->eligible_workers == 0 &&
-                                   (*info)->n_worker_errors == 0;
-        if (ended(*info) && !waiting_for_workers)
-            break;
-        cli_free(&(*info)->base);
-        *info = NULL;
-        usleep(100000); /* a poll of the server's state, bounded by the deadline */
-        code = show(options, name, info, error);
-    }
-    return code;
+    if (code == BASE_OK)
+        code = look_until(options, name, deadline_ns, 0, info, error);
+    if (code != BASE_OK || strcmp((*info)->state, "ready") != 0 || options->wait_ms == 0)
+        return code;
+    int64_t spread_ns = base_clock_deadline_ns(SPREAD_MS);
+    return look_until(options, name, spread_ns < deadline_ns ? spread_ns : deadline_ns,
+                      ready_workers(options), info, error);
 }
 
 static void print_added(const Millrace__V1__DatasetInfo *info)

@@ -2,6 +2,7 @@
 #include "client/cli/cli.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const struct base_option table[] = {CLI_COMMON_ROWS};
 const struct base_options cli_jobs_options = {
@@ -36,7 +37,7 @@ static void print_jobs(const Millrace__V1__JobsReply *reply)
     cli_table_print(&out);
     for (size_t i = 0; i < reply->n_jobs; i++) {
         char clean[1024];
-        if (*reply->jobs[i]->reason)
+        if (*reply->jobs[i]->reason && strcmp(reply->jobs[i]->state, "closed") != 0)
             printf("%s: %s\n", reply->jobs[i]->job, cli_clean(reply->jobs[i]->reason, clean, sizeof clean));
     }
 }

@@ -19,8 +19,8 @@ enum { WAIT_MS = 1000, TIMEOUT_MS = 5000, BACKOFF_FIRST_MS = 100, BACKOFF_MOST_M
 /* Two syncs at most are out: the long poll, and a short one that carries news past it. */
 struct call {
     struct worker_control *control;
-    bool out, drain;    /* drain: this one told of it */
-    uint64_t bad_items; /* that it carried: for worker_report_told */
+    bool out, drain;  /* drain: this one told of it */
+    size_t bad_items; /* that it carried */
 };
 
 struct worker_control {
@@ -199,7 +199,6 @@ static void note_back(struct worker_control *control, const struct call *call)
     control->backoff_ms = BACKOFF_FIRST_MS;
     control->again_ns = 0;
     control->drain_told = control->drain_told || call->drain;
-    worker_report_told(control->report, call->bad_items);
 }
 
 /* What is to be sent now is sent: news at once, the poll when the last one ended. */
@@ -223,6 +222,7 @@ static void on_synced(void *context, enum base_code code, const char *text, cons
     call->out = false;
     if (control->stopped)
         return;
+    worker_report_answered(control->report, call->bad_items, code == BASE_OK);
     if (code == BASE_OK) {
         note_back(control, call);
         keep_orders(control, reply);

@@ -79,9 +79,9 @@ struct bad_item {
 struct worker_report {
     char **addresses; /* not owned */
     size_t address_count;
-    struct bad_item bad[WORKER_REPORT_BAD_ITEMS]; /* [first .. first + count) by number */
-    uint64_t bad_first;
+    struct bad_item bad[WORKER_REPORT_BAD_ITEMS];
     size_t bad_count;
+    bool bad_out; /* a sync that carries some is not answered yet: one at a time does */
     uint8_t front_streams[STREAMS_MAX][BASE_SHA256_BYTES];
     Millrace__V1__WorkerSync sync;
     Millrace__V1__DatasetHeld held[DATASETS_MAX], *held_list[DATASETS_MAX];
@@ -104,7 +104,6 @@ static void free_bad(struct worker_report *report, size_t count)
         free(report->bad[i].cause);
     }
     report->bad_count -= count;
-    report->bad_first += count;
     memmove(report->bad, report->bad + count, report->bad_count * sizeof report->bad[0]);
 }
 
@@ -150,10 +149,13 @@ void worker_report_bad_item(struct worker_report *report, const uint8_t version[
     free(bad->cause);
 }
 
-void worker_report_told(struct worker_report *report, uint64_t bad_items)
+void worker_report_answered(struct worker_report *report, size_t bad_items, bool told)
 {
-    if (bad_items > report->bad_first)
-        free_bad(report, (size_t)(bad_items - report->bad_first));
+    if (bad_items == 0)
+        return;
+    report->bad_out = false;
+    if (told)
+        free_bad(report, bad_items);
 }
 
 /* ---- filling ---- */
@@ -198,9 +200,10 @@ static void add_front(void *context, const struct worker_front *front)
     report->sync.n_fronts++;
 }
 
-static void fill_bad_items(struct worker_report *report)
+static size_t fill_bad_items(struct worker_report *report)
 {
-    for (size_t i = 0; i < report->bad_count; i++) {
+    size_t count = report->bad_out ? 0 : report->bad_count;
+    for (size_t i = 0; i < count; i++) {
         struct bad_item *bad = &report->bad[i];
         Millrace__V1__BadItem *message = &report->items[i];
         millrace__v1__bad_item__init(message);
@@ -211,7 +214,9 @@ static void fill_bad_items(struct worker_report *report)
         report->item_list[i] = message;
     }
     report->sync.bad_items = report->item_list;
-    report->sync.n_bad_items = report->bad_count;
+    report->sync.n_bad_items = count;
+    report->bad_out = report->bad_out || count > 0;
+    return count;
 }
 
 static void add_counter(struct worker_report *report, const char *name, const char *labels, double value,
@@ -252,7 +257,7 @@ static void fill_counters(struct worker_report *report, const struct worker_repo
 }
 
 const Millrace__V1__WorkerSync *worker_report_fill(struct worker_report *report,
-                                                   const struct worker_report_sync *from, uint64_t *bad_items)
+                                                   const struct worker_report_sync *from, size_t *bad_items)
 {
     Millrace__V1__WorkerSync *sync = &report->sync;
     millrace__v1__worker_sync__init(sync);
@@ -269,8 +274,7 @@ const Millrace__V1__WorkerSync *worker_report_fill(struct worker_report *report,
     fill_probes(report, from->streams);
     sync->fronts = report->front_list;
     worker_core_fronts(from->core, add_front, report);
-    fill_bad_items(report);
+    *bad_items = fill_bad_items(report);
     fill_counters(report, from);
-    *bad_items = report->bad_first + report->bad_count;
     return sync;
 }

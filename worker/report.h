@@ -28,11 +28,11 @@ void worker_report_set_addresses(struct worker_report *report, const char *const
 void worker_report_bad_item(struct worker_report *report, const uint8_t version[32], uint64_t item,
                             const char *name, const char *cause);
 
-/* Valid until the next call of any function here or of what it reports. *bad_items: pass it to told when this is answered. */
+/* Valid until the next call of any function here or of what it reports. *bad_items: how many of them it carries; say them to
+ * worker_report_answered when this sync ends. */
 const Millrace__V1__WorkerSync *worker_report_fill(struct worker_report *report,
-                                                   const struct worker_report_sync *sync,
-                                                   uint64_t *bad_items);
-/* The server has them: they are not sent again. */
-void worker_report_told(struct worker_report *report, uint64_t bad_items);
+                                                   const struct worker_report_sync *sync, size_t *bad_items);
+/* `told`: the server has them; else they are sent again. */
+void worker_report_answered(struct worker_report *report, size_t bad_items, bool told);
 
 #endif

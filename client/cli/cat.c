@@ -261,8 +261,8 @@ static enum base_code open_job(struct output *out, struct mr_client *client, con
         fields[i] = pipeline.fields[i].name;
     memcpy(keys, o->options.values, (size_t)o->options.count * sizeof *keys);
     uint64_t seed = 0;
-    if (o->seed && cli_number(o->seed, &seed) != BASE_OK)
-        return base_error_set(error, BASE_INVALID, "--seed %s: not a number of 64 bits", o->seed);
+    if (o->seed)
+        cli_number(o->seed, &seed);
     uint32_t epoch = (uint32_t)o->epoch,
              batch = o->count > 0 && o->count < BATCH ? (uint32_t)o->count : BATCH;
     struct mr_job_options what = {.size = sizeof what,
@@ -333,8 +333,11 @@ int cli_cat(int argc, char **argv)
     int status;
     if (!cli_parse(&cli_cat_options, argc, argv, &options, &rest, &status))
         return status;
-    if (!options.out) {
-        fputs("millrace cat: --out DIR is missing\n", stderr);
+    uint64_t seed;
+    if (!options.out || (options.seed && cli_number(options.seed, &seed) != BASE_OK)) {
+        fputs(options.out ? "millrace cat: --seed is not a number of 64 bits\n"
+                          : "millrace cat: --out DIR is missing\n",
+              stderr);
         return CLI_EXIT_USAGE;
     }
     static struct output out;

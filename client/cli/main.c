@@ -2,6 +2,8 @@
 /* The `millrace` command: picks a subcommand from the table. */
 #include "client/cli/cli.h"
 
+#include "client/include/millrace/millrace.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,12 +14,10 @@ const struct cli_command cli_commands[] = {
     {"up", "run a server and workers on this machine", cli_up, &cli_up_options, NULL},
     {"dataset", "add, list, show, verify, rm: registered datasets", cli_dataset, &cli_dataset_options,
      dataset_verbs},
-#ifdef CLI_STREAMS
     {"run", "stream a dataset without training: rates, stalls, what was shared", cli_run, &cli_run_options,
      NULL},
     {"cat", "write prepared rows to files (npy and JSON lines)", cli_cat, &cli_cat_options, NULL},
     {"bench", "measure preparation and transport on this machine", cli_bench, &cli_bench_options, NULL},
-#endif
     {"jobs", "list jobs", cli_jobs, &cli_jobs_options, NULL},
     {"workers", "list workers", cli_workers, &cli_workers_options, NULL},
     {"drain", "take a worker out of service without loss", cli_drain, &cli_drain_options, NULL},
@@ -49,7 +49,7 @@ int main(int argc, char **argv)
         return CLI_EXIT_OK;
     }
     if (strcmp(name, "--version") == 0) {
-        puts("millrace " CLI_VERSION);
+        printf("millrace %s\n", mr_version());
         return CLI_EXIT_OK;
     }
     for (const struct cli_command *command = cli_commands; command->name; command++)

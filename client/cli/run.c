@@ -173,10 +173,13 @@ static int watch(struct run_job *jobs, int count, const struct options *options)
     sigaddset(&set, SIGTERM);
     for (;;) {
         int running = 0, number = sigtimedwait(&set, NULL, &wait);
-        for (int i = 0; i < count; i++)
+        bool begun = false;
+        for (int i = 0; i < count; i++) {
             running += !atomic_load(&jobs[i].ended);
+            begun |= atomic_load(&jobs[i].total) > 0;
+        }
         bool due = running == 0 || base_clock_now_ns() - drawn_ns >= every_ns;
-        if (due && !options->quiet) {
+        if (due && !options->quiet && (begun || running > 0)) {
             draw(jobs, count, terminal, again);
             again = true;
             drawn_ns = base_clock_now_ns();

@@ -85,7 +85,6 @@ class Process:
         return line.split()
 
     def tail(self, count=30):
-        self.err.flush()
         return "\n".join(self.text().splitlines()[-count:])
 
     def text(self):

@@ -308,6 +308,7 @@ static enum base_code refused(const struct cluster_job *job, struct base_error *
 static bool launch_complete(const struct cluster_job *job)
 {
     for (uint32_t i = 0; i < job->view.shape.world; i++)
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): ranks is made with the job */
         if (job->ranks[i].state == CLUSTER_RANK_ABSENT)
             return false;
     return true;

@@ -192,7 +192,7 @@ void cli_table_print(struct cli_table *table)
     for (; table->titles[columns]; columns++)
         widths[columns] = width_of(table->titles[columns]) - (table->titles[columns][0] == '>');
     const char *cell = (const char *)table->cells.bytes;
-    for (int i = 0; !table->cells.failed && i < table->rows_cells; i++, cell += strlen(cell) + 1)
+    for (int i = 0; columns && !table->cells.failed && i < table->rows_cells; i++, cell += strlen(cell) + 1)
         if (width_of(cell) > widths[i % columns])
             widths[i % columns] = width_of(cell);
     for (int i = 0; i < columns; i++) {
@@ -200,7 +200,7 @@ void cli_table_print(struct cli_table *table)
         print_cell(table->titles[i] + right, widths[i], right, i + 1 == columns);
     }
     cell = (const char *)table->cells.bytes;
-    for (int i = 0; !table->cells.failed && i < table->rows_cells; i++, cell += strlen(cell) + 1)
+    for (int i = 0; columns && !table->cells.failed && i < table->rows_cells; i++, cell += strlen(cell) + 1)
         print_cell(cell, widths[i % columns], table->titles[i % columns][0] == '>',
                    i % columns + 1 == columns);
     base_buffer_fini(&table->cells);

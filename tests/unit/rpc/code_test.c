@@ -27,7 +27,7 @@ static void test_every_code_returns(void **state)
     for (int code = 1; code < 128; code++) {
         if (!strcmp(base_error_name((enum base_code)code), "unknown"))
             continue;
-        char text[8];
+        char text[16];
         snprintf(text, sizeof text, "%d", code);
         bool exact;
         grpc_status_code status = rpc_code_to_status((enum base_code)code);

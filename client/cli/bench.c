@@ -60,7 +60,8 @@ const struct base_options cli_bench_options = {
     "[DATASET | FOLDER] [options]",
     "Measures images/s of imagenet_train through the whole system, and GB/s and CPU time of the data plane "
     "beside a plain socket\n"
-    "copy. FOLDER is an image folder (nothing given: photographs are made); DATASET one of the cluster that "
+    "copy. FOLDER, a path with a slash, has images (nothing given: photographs are made); DATASET one of the "
+    "cluster that "
     "--server names.",
     table,
     sizeof table / sizeof *table,
@@ -172,6 +173,8 @@ static enum base_code begin(struct bench *bench, const char *given, struct base_
 {
     struct cli_common common = bench->options->common;
     enum base_code code = cli_copy_start(&bench->copy, error);
+    if (given && strchr(given, '/')) /* a folder, whatever $MILLRACE_SERVER says */
+        common.server = NULL;
     if (code == BASE_OK && common.server && !given)
         code =
             base_error_set(error, BASE_INVALID, "with --server, DATASET is the name of one of its datasets");

@@ -318,9 +318,11 @@ static enum base_code lock_state(struct cli_cluster *cluster, const char *state,
 static enum base_code take_signals(struct cli_cluster *cluster, struct base_error *error)
 {
     sigset_t set;
+    struct sigaction before;
     sigemptyset(&set);
-    sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    if (sigaction(SIGINT, NULL, &before) != 0 || before.sa_handler != SIG_IGN) /* a script's background job */
+        sigaddset(&set, SIGINT);
     sigprocmask(SIG_BLOCK, &set, NULL);
     cluster->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return cluster->signal_fd >= 0 ? BASE_OK : base_error_errno(error, errno, "signals");
@@ -364,7 +366,7 @@ static void signal_child(struct child *child, int number)
         kill(child->pid, number);
 }
 
-/* Waits for those from `first` on; true when all have ended. A further signal to us cuts it short. */
+/* Waits for those from `first` on; true when all have ended. Ctrl-C (again) cuts it short. */
 static bool await_end(struct cli_cluster *cluster, struct child *first, int count, int64_t deadline_ns)
 {
     for (;;) {
@@ -376,7 +378,8 @@ static bool await_end(struct cli_cluster *cluster, struct child *first, int coun
         struct signalfd_siginfo info;
         if (left == 0)
             return true;
-        if (base_clock_now_ns() > deadline_ns || read(cluster->signal_fd, &info, sizeof info) > 0)
+        bool hurry = read(cluster->signal_fd, &info, sizeof info) > 0 && info.ssi_signo == SIGINT;
+        if (hurry || base_clock_now_ns() > deadline_ns)
             return false;
         usleep(5000); /* a poll of waitpid, bounded by the deadline */
     }

@@ -50,7 +50,8 @@ enum base_code cli_npy_create(struct cli_npy **npy, const char *path, const char
     }
     snprintf(n->descr, sizeof n->descr, "%s", descr);
     n->rank = rank < CLI_NPY_DIMS ? rank : CLI_NPY_DIMS;
-    memcpy(n->dims, dims, (size_t)n->rank * sizeof *dims);
+    for (int i = 0; i < n->rank; i++)
+        n->dims[i] = dims[i];
     n->file = fopen(n->part, "wbe");
     enum base_code code =
         n->file ? write_header(n, error) : base_error_errno(error, errno, "%s: cannot be written", path);

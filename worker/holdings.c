@@ -178,10 +178,13 @@ static void done(struct worker_chore *base)
 {
     struct holding_chore *chore = (struct holding_chore *)base;
     struct holding *holding = find(chore->holdings, chore->version);
-    if (holding && !base->dropped)
+    bool moved = holding && strcmp(holding->path, chore->path) != 0;
+    if (holding && !base->dropped && !moved)
         settle(chore->holdings, holding, chore);
     else if (chore->manifest)
         manifest_close(&chore->manifest);
+    if (moved)
+        holding->busy = false; /* the next tick looks where it is now */
     worker_dataset_release(chore->known);
     free_texts(chore->addresses, chore->address_count);
     free(chore->path);
@@ -246,6 +249,22 @@ static void set_addresses(struct holding *holding, const Millrace__V1__DatasetOr
                 holding->address_count++;
 }
 
+/* Registered anew under another path: streams that are live go on where they were, new ones begin there. */
+static void set_path(struct holding *holding, const Millrace__V1__DatasetOrder *order)
+{
+    if (strcmp(holding->path, order->path) == 0)
+        return;
+    char *path = strdup(order->path);
+    if (!path)
+        return;
+    free(holding->path);
+    holding->path = path;
+    worker_dataset_release(holding->dataset);
+    holding->dataset = NULL;
+    holding->eligible = false;
+    holding->again_ns = 0;
+}
+
 static void drop_unwanted(struct worker_holdings *holdings)
 {
     size_t kept = 0;
@@ -273,6 +292,7 @@ void worker_holdings_order(struct worker_holdings *holdings, int64_t now_ns,
             continue;
         holding->wanted = true;
         set_addresses(holding, orders[i]);
+        set_path(holding, orders[i]);
     }
     drop_unwanted(holdings);
     worker_holdings_tick(holdings, now_ns);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAMS_MAX = 1024, DATASETS_MAX = 1024, PROBES_MAX = 256 };
+enum { STREAMS_MAX = 1024, DATASETS_MAX = 1024, PROBES_MAX = 256, BAD_ITEMS_MAX = 500 }; /* of one message */
 
 /* ---- metrics of the machine ---- */
 
@@ -87,7 +87,7 @@ struct worker_report {
     Millrace__V1__DatasetHeld held[DATASETS_MAX], *held_list[DATASETS_MAX];
     Millrace__V1__StreamProbe probes[PROBES_MAX], *probe_list[PROBES_MAX];
     Millrace__V1__StreamFront fronts[STREAMS_MAX], *front_list[STREAMS_MAX];
-    Millrace__V1__BadItem items[WORKER_REPORT_BAD_ITEMS], *item_list[WORKER_REPORT_BAD_ITEMS];
+    Millrace__V1__BadItem items[BAD_ITEMS_MAX], *item_list[BAD_ITEMS_MAX];
     Millrace__V1__Counter counters[COUNTERS], *counter_list[COUNTERS];
 };
 
@@ -202,7 +202,8 @@ static void add_front(void *context, const struct worker_front *front)
 
 static size_t fill_bad_items(struct worker_report *report)
 {
-    size_t count = report->bad_out ? 0 : report->bad_count;
+    size_t most = report->bad_count < BAD_ITEMS_MAX ? report->bad_count : BAD_ITEMS_MAX;
+    size_t count = report->bad_out ? 0 : most;
     for (size_t i = 0; i < count; i++) {
         struct bad_item *bad = &report->bad[i];
         Millrace__V1__BadItem *message = &report->items[i];

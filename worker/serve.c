@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/serve.h"
+
 #include "worker/connection.h"
 
 #include "base/clock.h"

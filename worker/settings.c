@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -201,12 +202,28 @@ static enum base_code keep_id(const char *path, uint64_t id, struct base_error *
     return BASE_OK;
 }
 
-enum base_code worker_settings_identify(struct worker_settings *settings, struct base_error *error)
+/* One process an id: the lock lives as long as the process. */
+static enum base_code lock_id(struct worker_settings *settings, struct base_error *error)
+{
+    char path[WORKER_STATE_CHARS];
+    snprintf(path, sizeof path, "%.4000s/worker-%llu.lock", settings->state_dir,
+             (unsigned long long)settings->worker);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return base_error_errno(error, errno, "opening %s", path);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        settings->lock_fd = fd;
+        return BASE_OK;
+    }
+    close(fd);
+    return base_error_set(error, BASE_EXISTS,
+                          "--state %s: worker %llu is running already; another one needs another folder",
+                          settings->state_dir, (unsigned long long)settings->worker);
+}
+
+static enum base_code find_id(struct worker_settings *settings, struct base_error *error)
 {
     char path[WORKER_STATE_CHARS], text[32] = "";
-    enum base_code code = make_folders(settings->state_dir, error);
-    if (code != BASE_OK)
-        return code;
     if (settings->worker_id_text)
         return parse_id(settings->worker_id_text, "--worker-id", &settings->worker, error);
     snprintf(path, sizeof path, "%.4000s/worker-id", settings->state_dir);
@@ -222,4 +239,12 @@ enum base_code worker_settings_identify(struct worker_settings *settings, struct
         settings->worker >>= 1; /* fits where numbers are signed, too */
     } while (settings->worker == 0);
     return keep_id(path, settings->worker, error);
+}
+
+enum base_code worker_settings_identify(struct worker_settings *settings, struct base_error *error)
+{
+    enum base_code code = make_folders(settings->state_dir, error);
+    if (code == BASE_OK)
+        code = find_id(settings, error);
+    return code == BASE_OK ? lock_id(settings, error) : code;
 }

@@ -17,6 +17,7 @@ struct worker_settings {
     bool insecure;
     /* worked out */
     uint64_t worker; /* id */
+    int lock_fd;     /* held as long as the process lives */
     bool idle;
     enum base_log_level level;
     char state_dir[WORKER_STATE_CHARS], token_key[4097];

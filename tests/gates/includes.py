@@ -41,7 +41,7 @@ ARROWS = {
 OWNERS = {
     r"grpc/": ["proto/rpc"],
     r"protobuf-c/": ["proto"],
-    r"event2/": ["server", "worker"],
+    r"event2/": ["server", "worker", "client/src"],
     r"(jpeglib|jerror|turbojpeg)\.h": ["worker/decode", "deploy/photos.c"],  # which only writes
     r"png\.h": ["worker/decode"],
     r"sqlite3\.h": ["server/store"],

@@ -104,8 +104,8 @@ class Joins(unittest.TestCase):
         with Cluster(PHOTOS, 2) as cluster:
             cluster.add("photos", PHOTOS)
             first = cluster.trainer("first", "photos", job="first", batch=16, tail="exact", epochs=3, pace=200)
-            wait_for("the server to know of the middle of epoch 0", lambda: json.loads(
-                cluster.cli("jobs", "--json").stdout)["jobs"][0]["at"]["position"] >= 100)
+            wait_for("the server to know of the middle of epoch 0", lambda: any(
+                job["at"]["position"] >= 100 for job in json.loads(cluster.cli("jobs", "--json").stdout)["jobs"]))
             late = cluster.trainer("next", "photos", job="next", batch=20, tail="exact", epochs=1, join="next")
             part = cluster.trainer("partial", "photos", job="partial", batch=16, tail="exact", epochs=2, join="partial",
                                    pace=200)

@@ -94,17 +94,17 @@ void client_core_destroy(struct client_core *core)
 
 /* ---- what to do ---- */
 
-/* Nothing was read while we slept: nobody was silent then. */
+/* What came while we slept is not read yet: nobody is judged for it before we had a moment to. */
 static void forgive_sleep(struct client_core *core)
 {
-    if (core->wake_ns == INT64_MAX || core->now_ns - core->wake_ns < LATE_NS)
+    int64_t late_ns = core->wake_ns == INT64_MAX ? 0 : core->now_ns - core->wake_ns;
+    if (late_ns < LATE_NS)
         return;
-    int64_t late_ns = core->now_ns - core->wake_ns;
-    for (int i = 0; i < core->peer_count; i++) {
-        core->peers[i].heard_ns += late_ns;
-        if (core->peers[i].heard_ns > core->now_ns)
-            core->peers[i].heard_ns = core->now_ns;
-    }
+    int64_t moment_ns = late_ns < core->options.stall_ns / 2 ? late_ns : core->options.stall_ns / 2;
+    int64_t least_ns = core->now_ns - core->options.stall_ns + moment_ns;
+    for (int i = 0; i < core->peer_count; i++)
+        if (core->peers[i].heard_ns < least_ns)
+            core->peers[i].heard_ns = least_ns;
 }
 
 static void begin_round(struct client_core *core)

@@ -18,7 +18,8 @@ static struct mr_cursor cursor_of(uint64_t seed)
         .epoch = (uint32_t)base_philox_word(seed, 1, 0),
         .position = base_philox_word(seed, 1, 1) >> (seed % 64),
     };
-    cursor.first_epoch = seed % 3 ? cursor.epoch : (uint32_t)base_philox_below(seed, 1, 2, (uint64_t)cursor.epoch + 1);
+    cursor.first_epoch =
+        seed % 3 ? cursor.epoch : (uint32_t)base_philox_below(seed, 1, 2, (uint64_t)cursor.epoch + 1);
     for (uint32_t i = 0; i < 32; i++) {
         cursor.dataset_version[i] = (uint8_t)base_philox_word(seed, 2, i);
         cursor.stream[i] = (uint8_t)base_philox_word(seed, 3, i);
@@ -73,8 +74,11 @@ static void test_every_change_is_seen(void **state)
 static void test_malformed(void **state)
 {
     static const char *const heads[] = {
-        "mr1.1.0.5", "mr1.1.0.18446744073709551616", "mr1.4294967296.0.5", "mr1.0.1.5", "mr1.01.0.5",
-        "mr1..0.5",  "mr1.-1.0.5",                   "mr1.1.0",            "mr2.1.0.5", "mr1.1.0.5.5",
+        "mr1.1.0.5",          "mr1.1.0.18446744073709551616",
+        "mr1.4294967296.0.5", "mr1.0.1.5",
+        "mr1.01.0.5",         "mr1..0.5",
+        "mr1.-1.0.5",         "mr1.1.0",
+        "mr2.1.0.5",          "mr1.1.0.5.5",
     };
     char hex[2 * 32 + 1], text[512];
     struct mr_cursor back;

@@ -138,9 +138,10 @@ static uint16_t nearest(double value, double (*value_of)(uint16_t), uint16_t inf
 
 static void test_rounding(void **state)
 {
-    static const uint32_t special[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7f7fffff, 0x33000000, 0x33000001,
-                                       0x32ffffff, 0x33800000, 0x387fc000, 0x387fe000, 0x387fffff, 0x477fe000, 0x477fefff,
-                                       0x477ff000, 0x38800000, 1,          0x007fffff, 0x00008000, 0x00018000};
+    static const uint32_t special[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7f7fffff,
+                                       0x33000000, 0x33000001, 0x32ffffff, 0x33800000, 0x387fc000,
+                                       0x387fe000, 0x387fffff, 0x477fe000, 0x477fefff, 0x477ff000,
+                                       0x38800000, 1,          0x007fffff, 0x00008000, 0x00018000};
     size_t specials = sizeof special / sizeof special[0];
     (void)state;
     for (size_t i = 0; i < specials + 300000; i++) {

@@ -155,7 +155,8 @@ void client_request_drop(struct client_core *core, struct client_slot *slot, str
 void client_step_refill(struct client_core *core);
 /* All parts are there: padding, validity, the policy for bad rows. */
 void client_step_complete(struct client_core *core, struct client_slot *slot);
-/* A part of the slot is unavailable for longer than allowed; *since_ns (or NULL) gets when the oldest began, INT64_MAX: none. */
+/* A part of the slot, last answered RETRY, is unavailable for longer than allowed; *since_ns (or NULL) gets when the oldest
+ * began, INT64_MAX: none. */
 bool client_step_overdue(const struct client_core *core, const struct client_slot *slot, int64_t *since_ns);
 void client_step_count(const struct client_core *core, struct client_core_stats *stats);
 /* Milliseconds until the trainer would starve for queue[index]. */

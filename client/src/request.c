@@ -132,6 +132,7 @@ void client_request_send(struct client_core *core, struct client_slot *slot, str
     request->making = false;
     request->queue = 0;
     slot->unsent--;
+    slot->told_error = false; /* it may be well now; if not, that is news again */
     if (slot->state == CLIENT_SLOT_WANTED)
         slot->state = CLIENT_SLOT_FILLING;
     if (peer->in_flight++ == 0 && peer->heard_ns < core->now_ns)

@@ -125,9 +125,12 @@ void client_step_complete(struct client_core *core, struct client_slot *slot)
 bool client_step_overdue(const struct client_core *core, const struct client_slot *slot, int64_t *since_ns)
 {
     int64_t oldest_ns = INT64_MAX;
-    for (uint32_t i = 0; i < slot->part_count && slot->retrying > 0; i++)
-        if (slot->parts[i].unavailable_since_ns != 0 && slot->parts[i].unavailable_since_ns < oldest_ns)
-            oldest_ns = slot->parts[i].unavailable_since_ns;
+    for (uint32_t i = 0; i < slot->part_count && slot->retrying > 0; i++) {
+        const struct client_request *part = &slot->parts[i];
+        bool refused = part->state == CLIENT_REQUEST_RETRY; /* and not on its way, perhaps to success */
+        if (refused && part->unavailable_since_ns < oldest_ns)
+            oldest_ns = part->unavailable_since_ns;
+    }
     if (since_ns)
         *since_ns = oldest_ns;
     return oldest_ns != INT64_MAX && core->now_ns - oldest_ns >= core->options.unavailable_ns;

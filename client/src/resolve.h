@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of workers to numbers without blocking the loop: libc resolves on a thread of its own, we look from time to time. */
+/* Names of workers to numbers without blocking the loop: a thread of its own asks libc, we look from time to time. */
 #ifndef CLIENT_RESOLVE_H
 #define CLIENT_RESOLVE_H
 

@@ -45,7 +45,7 @@ static struct mr_job_options job_options(void)
                                    .batch = 50,
                                    .epochs = 1,
                                    .tail = MR_TAIL_EXACT,
-                                   .stall_ms = 300};
+                                   .stall_ms = 5000};
 }
 
 static void open_client(struct bench *bench, const struct fake_options *options)
@@ -228,6 +228,8 @@ static void test_faults(void **state)
         struct bench bench = {0};
         open_client(&bench, &cluster);
         fake_set_manner(bench.fake, 1, cases[i].manner, cases[i].times);
+        if (cases[i].manner == FAKE_SILENT)
+            options.stall_ms = 300;
         open_job(&bench, &options);
         read_all(&bench, 0, 700, NULL);
         struct mr_job_stats stats = stats_of(&bench);

@@ -333,7 +333,8 @@ static void start_worker(struct worker *worker, const char *address)
 {
     struct base_error error;
     must(base_address_listen(address, &worker->listener, &error) == BASE_OK, "listening");
-    base_address_local(worker->listener, worker->address, sizeof worker->address, NULL);
+    if (worker->address[0] == 0) /* it keeps its port over deaths */
+        base_address_local(worker->listener, worker->address, sizeof worker->address, NULL);
     atomic_store(&worker->stop, false);
     must(pthread_create(&worker->thread, NULL, listen_loop, worker) == 0, "a thread");
 }

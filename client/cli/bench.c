@@ -333,34 +333,56 @@ static double median(double values[ROUNDS])
     return values[ROUNDS / 2];
 }
 
+struct plane {
+    double gb_s, sender_cpu_s_gb, receiver_cpu_s_gb; /* CPU: 0 where it is not known */
+};
+
 struct figures {
     double images_s, images_s_core, cpu_s_1000; /* 0: not known */
-    double plane_gb_s, plane_cpu_s_gb, copy_gb_s, copy_cpu_s_gb;
+    struct plane ours, copy;
 };
+
+static struct plane median_plane(const struct bench *bench)
+{
+    double gb_s[ROUNDS], sender[ROUNDS], receiver[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        const struct rate *rate = &bench->plane[i];
+        double gb = (double)rate->bytes / 1e9;
+        gb_s[i] = gb / rate->wall_s;
+        sender[i] = rate->worker_cpu_s / gb;
+        receiver[i] = rate->client_cpu_s / gb;
+    }
+    return (struct plane){median(gb_s), median(sender), median(receiver)};
+}
+
+static struct plane median_copy(const struct bench *bench)
+{
+    double gb_s[ROUNDS], sender[ROUNDS], receiver[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        const struct cli_copy_result *copied = &bench->copied[i];
+        double gb = (double)copied->bytes / 1e9;
+        gb_s[i] = gb / copied->wall_s;
+        sender[i] = copied->sender_cpu_s / gb;
+        receiver[i] = copied->receiver_cpu_s / gb;
+    }
+    return (struct plane){median(gb_s), median(sender), median(receiver)};
+}
+
+static double cpu_of(const struct plane *plane)
+{
+    return plane->sender_cpu_s_gb + plane->receiver_cpu_s_gb;
+}
 
 static struct figures figure(const struct bench *bench)
 {
-    struct figures f = {0};
-    double gb_s[ROUNDS], cpu[ROUNDS], copy_gb_s[ROUNDS], copy_cpu[ROUNDS];
     const struct rate *prep = &bench->prep;
-    f.images_s = (double)prep->rows / prep->wall_s;
+    struct figures f = {.images_s = (double)prep->rows / prep->wall_s,
+                        .ours = median_plane(bench),
+                        .copy = median_copy(bench)};
     if (bench->cluster) {
         f.images_s_core = f.images_s / cli_cluster_threads(bench->cluster);
         f.cpu_s_1000 = 1000 * (prep->worker_cpu_s + prep->client_cpu_s) / (double)prep->rows;
     }
-    for (int i = 0; i < ROUNDS; i++) {
-        const struct rate *plane = &bench->plane[i];
-        const struct cli_copy_result *copied = &bench->copied[i];
-        double gb = (double)plane->bytes / 1e9, copied_gb = (double)copied->bytes / 1e9;
-        gb_s[i] = gb / plane->wall_s;
-        cpu[i] = bench->cluster ? (plane->worker_cpu_s + plane->client_cpu_s) / gb : 0;
-        copy_gb_s[i] = copied_gb / copied->wall_s;
-        copy_cpu[i] = copied->cpu_s / copied_gb;
-    }
-    f.plane_gb_s = median(gb_s);
-    f.plane_cpu_s_gb = median(cpu);
-    f.copy_gb_s = median(copy_gb_s);
-    f.copy_cpu_s_gb = median(copy_cpu);
     return f;
 }
 
@@ -368,6 +390,16 @@ static struct figures figure(const struct bench *bench)
 static double ratio_of(const struct bench *bench, const struct figures *f)
 {
     return (f->images_s_core > 0 ? f->images_s_core : f->images_s) / bench->against_images_s;
+}
+
+static void print_plane(const char *name, const struct plane *plane, bool both_known)
+{
+    printf("  %-11s  %4.2f  ", name, plane->gb_s);
+    if (both_known)
+        printf("    %4.2f    %4.2f      %4.2f\n", cpu_of(plane), plane->sender_cpu_s_gb,
+               plane->receiver_cpu_s_gb);
+    else
+        printf("       -       -      %4.2f\n", plane->receiver_cpu_s_gb);
 }
 
 static void print_text(const struct bench *bench, const struct figures *f)
@@ -390,11 +422,12 @@ static void print_text(const struct bench *bench, const struct figures *f)
     }
     printf("data plane, staged imagenet_eval, %.0f kB a message, medians of %d\n",
            plane->requests ? (double)plane->bytes / (double)plane->requests / 1e3 : 0, ROUNDS);
-    printf("               GB/s  CPU-s/GB\n  millrace    %5.2f     %s%.2f\n  socket copy %5.2f     %.2f\n",
-           f->plane_gb_s, bench->cluster ? "" : "? ", f->plane_cpu_s_gb, f->copy_gb_s, f->copy_cpu_s_gb);
-    printf("  ratio       %5.2fx", f->plane_gb_s / f->copy_gb_s);
+    printf("               GB/s  CPU-s/GB  sender  receiver\n");
+    print_plane("millrace", &f->ours, bench->cluster != NULL);
+    print_plane("socket copy", &f->copy, true);
+    printf("  ratio       %4.2fx", f->ours.gb_s / f->copy.gb_s);
     if (bench->cluster)
-        printf("    %.2fx", f->plane_cpu_s_gb / f->copy_cpu_s_gb);
+        printf("     %4.2fx", cpu_of(&f->ours) / cpu_of(&f->copy));
     printf("\n");
 }
 
@@ -416,12 +449,14 @@ static void print_json(const struct bench *bench, const struct figures *f)
     }
     base_json_object_end(&json);
     base_json_object(&json, "plane");
-    base_json_double(&json, "gb_per_s", f->plane_gb_s);
-    base_json_double(&json, "cpu_s_per_gb", f->plane_cpu_s_gb);
-    base_json_double(&json, "copy_gb_per_s", f->copy_gb_s);
-    base_json_double(&json, "copy_cpu_s_per_gb", f->copy_cpu_s_gb);
-    base_json_double(&json, "gb_per_s_ratio", f->plane_gb_s / f->copy_gb_s);
-    base_json_double(&json, "cpu_ratio", f->plane_cpu_s_gb / f->copy_cpu_s_gb);
+    base_json_double(&json, "gb_per_s", f->ours.gb_s);
+    base_json_double(&json, "cpu_s_per_gb", cpu_of(&f->ours));
+    base_json_double(&json, "worker_cpu_s_per_gb", f->ours.sender_cpu_s_gb);
+    base_json_double(&json, "client_cpu_s_per_gb", f->ours.receiver_cpu_s_gb);
+    base_json_double(&json, "copy_gb_per_s", f->copy.gb_s);
+    base_json_double(&json, "copy_cpu_s_per_gb", cpu_of(&f->copy));
+    base_json_double(&json, "gb_per_s_ratio", f->ours.gb_s / f->copy.gb_s);
+    base_json_double(&json, "cpu_ratio", cpu_of(&f->ours) / cpu_of(&f->copy));
     base_json_object_end(&json);
     base_json_object_end(&json);
     cli_flush(&out);

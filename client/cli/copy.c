@@ -190,7 +190,8 @@ enum base_code cli_copy_run(struct cli_copy *copy, const struct cli_copy_work *w
         result->bytes += header.bytes;
     }
     result->wall_s = (double)(base_clock_now_ns() - start_ns) / 1e9;
-    result->cpu_s = cli_copy_cpu_s() - cpu_before + header.cpu_s;
+    result->receiver_cpu_s = cli_copy_cpu_s() - cpu_before;
+    result->sender_cpu_s = header.cpu_s;
     free(set);
     return going ? BASE_OK : base_error_set(error, BASE_CLOSED, "socket copy: the sender went away");
 }

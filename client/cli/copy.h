@@ -19,7 +19,7 @@ struct cli_copy_work {
 };
 struct cli_copy_result {
     uint64_t bytes;
-    double wall_s, cpu_s; /* cpu_s: of both processes */
+    double wall_s, sender_cpu_s, receiver_cpu_s;
 };
 
 /* Forks: before this process makes threads. */

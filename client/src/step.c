@@ -256,6 +256,15 @@ struct scheduler_cursor client_core_cursor(const struct client_core *core)
     return core->cursor;
 }
 
+/* The least position that this rank asks for in the step at `cursor`: padding that wraps begins again with the step. */
+static struct scheduler_cursor first_of(const struct client_core *core, struct scheduler_cursor cursor)
+{
+    struct scheduler_batch batch = scheduler_steps_batch(&core->options.shape, cursor);
+    bool wraps = batch.rank_begin + batch.rows > batch.step_valid;
+    cursor.position += wraps ? 0 : batch.rank_begin;
+    return cursor;
+}
+
 /* Steps' positions rise, so the first step that is not whole has it; a wrapped part of a padded step may lie
  * before others of it. */
 struct scheduler_cursor client_core_mark(const struct client_core *core)
@@ -272,9 +281,7 @@ struct scheduler_cursor client_core_mark(const struct client_core *core)
         if (mark.position != UINT64_MAX)
             return mark;
     }
-    struct scheduler_cursor next = core->next;
-    next.position += scheduler_steps_batch(&core->options.shape, next).rank_begin;
-    return next;
+    return first_of(core, core->next);
 }
 
 void client_step_count(const struct client_core *core, struct client_core_stats *stats)

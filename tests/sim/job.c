@@ -34,6 +34,12 @@ static void draw_shape(struct sim_job *job, struct sim_shape *shape)
     } while (shape->tail == SCHEDULER_TAIL_DROP && shape->items < (uint64_t)shape->world * shape->batch);
 }
 
+void sim_job_draw(struct sim_job *job)
+{
+    draw_shape(job, &job->shape);
+    job->steps = 1 + job->world->items * job->epochs / (job->shape.world * job->shape.batch);
+}
+
 static void begin_rank(void *who, uint64_t what)
 {
     struct sim_rank *rank = who;
@@ -54,9 +60,8 @@ void sim_job_launch(void *who, uint64_t unused)
     launch->before = before;
     launch->number = ++job->launches;
     if (before && sim_random_chance(&world->random, 500))
-        launch->shape = before->shape;
-    else
-        draw_shape(job, &launch->shape);
+        sim_job_draw(job);
+    launch->shape = job->shape;
     launch->resumes = job->has_saved;
     launch->resume = (struct scheduler_job_cursor){.at = job->saved, .first_epoch = job->first_epoch};
     memcpy(launch->resume.dataset_version, stream->dataset_version, BASE_SHA256_BYTES);

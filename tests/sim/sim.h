@@ -372,6 +372,8 @@ struct sim_job {
     int64_t pace_ns;
     bool lockstep, done, has_saved, spoilt; /* spoilt: ended by a bad sample */
     int refusals;
+    struct sim_shape shape;    /* of the next launch */
+    uint64_t steps;            /* with that shape, about */
     struct sim_launch *launch; /* the latest; NULL: not begun */
     uint16_t launches;
     uint32_t first_epoch;
@@ -379,6 +381,7 @@ struct sim_job {
     uint16_t *delivered;           /* [epochs * items]: the launch that did */
     int64_t progress_ns;
 };
+void sim_job_draw(struct sim_job *job); /* its next shape */
 void sim_job_launch(void *job, uint64_t unused);
 void sim_job_crash(struct sim_job *job, bool zombies);
 void sim_job_started(struct sim_rank *rank);

@@ -153,8 +153,8 @@ static void draw_rules(struct sim_world *world)
     rules->duplicate_permille = (int)between(world, 0, 50);
     rules->rpc_loss_permille = chance(world, 500) ? 0 : (int)between(world, 1, 100);
     rules->reset_permille = chance(world, 400) ? 0 : (int)between(world, 1, 500);
-    rules->fault_gap_ns = between(world, 100 * SIM_MS, 3 * SIM_S);
-    world->faults_until_ns = between(world, 5 * SIM_S, 40 * SIM_S);
+    rules->fault_gap_ns = between(world, 1, 8) * between(world, 1, 8) * 60 * SIM_MS;
+    world->faults_until_ns = SIM_S + between(world, 5 * SIM_S, 40 * SIM_S);
     for (int i = 0; i < SIM_FAULTS; i++)
         rules->weights[i] = chance(world, 400) ? 0 : (int)between(world, 1, 10);
 }
@@ -202,8 +202,12 @@ static void draw_job(struct sim_world *world, int index)
     job->look_ahead = (uint32_t)between(world, 1, 3);
     job->hold_most = (uint32_t)between(world, 1, job->look_ahead);
     job->save_every = (uint32_t)between(world, 1, 20);
-    job->pace_ns = between(world, 200 * 1000, chance(world, 700) ? 20 * SIM_MS : 100 * SIM_MS);
     job->lockstep = chance(world, 800);
+    sim_job_draw(job);
+    if (!quiet && chance(world, 700)) /* it lives through a good part of the faults */
+        job->pace_ns = between(world, 1, (world->faults_until_ns - SIM_S) / (int64_t)job->steps);
+    if (job->pace_ns == 0 || job->pace_ns > 400 * SIM_MS)
+        job->pace_ns = between(world, 200 * 1000, 20 * SIM_MS);
     int64_t first_ns = quiet ? 2 * SIM_S : 0, most_ns = quiet ? 200 * SIM_MS : 4 * SIM_S;
     sim_at(world, first_ns + between(world, 0, most_ns), sim_job_launch, job, 0);
 }
@@ -249,6 +253,11 @@ static void fault_server(struct sim_world *world)
     sim_at(world, world->now_ns + between(world, 100 * SIM_MS, 20 * SIM_S), server_again, world, 0);
 }
 
+static int64_t away_ns(struct sim_world *world)
+{
+    return between(world, 50 * SIM_MS, chance(world, 700) ? 3 * SIM_S : 15 * SIM_S);
+}
+
 static void fault_worker_crash(struct sim_world *world)
 {
     struct sim_worker *worker = any_worker(world);
@@ -256,7 +265,7 @@ static void fault_worker_crash(struct sim_world *world)
     if (!worker->core)
         return;
     world->gone += for_good;
-    sim_worker_crash(worker, for_good ? 2 * LONGEST_NS : between(world, 50 * SIM_MS, 15 * SIM_S));
+    sim_worker_crash(worker, for_good ? 2 * LONGEST_NS : away_ns(world));
 }
 
 static void fault_drain_ordered(struct sim_world *world)
@@ -291,8 +300,7 @@ static void fault(struct sim_world *world, enum sim_fault kind)
         fault_worker_crash(world);
         break;
     case SIM_FAULT_DRAIN:
-        sim_worker_drain(any_worker(world), between(world, 100 * SIM_MS, 6 * SIM_S),
-                         between(world, 100, 10000) * SIM_MS);
+        sim_worker_drain(any_worker(world), between(world, 100 * SIM_MS, 6 * SIM_S), away_ns(world));
         break;
     case SIM_FAULT_DRAIN_ORDERED:
         fault_drain_ordered(world);

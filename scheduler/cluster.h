@@ -146,7 +146,8 @@ struct scheduler_job_request {
  *   INVALID   shape, rank, stream parts, epoch at its end (2^32 - 1), drop with less than a step in the epoch
  *   CONFLICT  fenced; ranks that ask for different things; a cursor of another dataset version, fingerprint or stream
  *             (the latter two: unless accept_new_bits), both sides named
- *   UNAVAILABLE  an earlier launch of another shape still holds its leases: again when they are over
+ *   UNAVAILABLE  an earlier launch of another shape still holds its leases, or, after a restart, others of this launch may
+ *             still come back: again when they are over
  *   BUSY      too many jobs or streams
  * The job's answer is then in scheduler_cluster_job(). */
 enum base_code scheduler_cluster_job_open(struct scheduler_cluster *cluster, int64_t now_ns,

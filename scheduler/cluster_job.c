@@ -314,6 +314,13 @@ static bool launch_complete(const struct cluster_job *job)
     return true;
 }
 
+/* After a restart: other ranks of this start may read on without knowing that the server was away. */
+static bool may_come_back(const struct scheduler_cluster *cluster, const struct cluster_job *job)
+{
+    return job->loaded && job->view.has_start && job->view.shape.world > 1 &&
+           cluster->now_ns < job->ended_ns + cluster->options.lease_ms * BASE_NS_PER_MS;
+}
+
 enum verdict { VERDICT_JOIN, VERDICT_REPLACE, VERDICT_REFUSE };
 
 /* How an open meets the launch that is there (see the header). */
@@ -333,6 +340,13 @@ static enum verdict judge(struct scheduler_cluster *cluster, const struct cluste
     }
     if (opened && request->generation > rank->generation)
         return VERDICT_REPLACE;
+    if (!opened && job->view.ranks_live == 0 && !other && may_come_back(cluster, job)) {
+        base_error_set(
+            error, BASE_UNAVAILABLE,
+            "job %s: its other ranks are waited for until their leases end: the server has restarted",
+            request->job);
+        return VERDICT_REFUSE;
+    }
     if (!opened && job->view.ranks_live == 0 && (other || job->loaded))
         return VERDICT_REPLACE;
     if (!other && job->view.state == SCHEDULER_JOB_REFUSED) {

@@ -154,6 +154,20 @@ static void begin_ledger(struct sim_rank *rank)
                  (unsigned long long)rank->at.position, rank->first_epoch);
 }
 
+/* The ranks of a launch begin at one place, unless the server lost those before: then trainers refuse to begin. */
+static void split(struct sim_rank *rank)
+{
+    const struct sim_world *world = rank->world;
+    const struct sim_launch *launch = rank->launch;
+    int64_t up_ns = world->now_ns - world->server.started_ns;
+    if (up_ns < world->rules.cluster.lease_ms * SIM_MS || world->rules.quiet)
+        sim_fail(rank->world, "%s/%u begins at (%u, %llu), the ranks before it at (%u, %llu)",
+                 rank->job->name, rank->rank, rank->at.epoch, (unsigned long long)rank->at.position,
+                 launch->start.epoch, (unsigned long long)launch->start.position);
+    else
+        sim_job_crash(rank->job, false);
+}
+
 void sim_job_started(struct sim_rank *rank)
 {
     struct sim_job *job = rank->job;
@@ -162,9 +176,7 @@ void sim_job_started(struct sim_rank *rank)
         return;
     if (launch->started) {
         if (!same(rank->at, launch->start) || rank->first_epoch != job->first_epoch)
-            sim_fail(job->world, "%s/%u begins at (%u, %llu), the ranks before it at (%u, %llu)", job->name,
-                     rank->rank, rank->at.epoch, (unsigned long long)rank->at.position, launch->start.epoch,
-                     (unsigned long long)launch->start.position);
+            split(rank);
         return;
     }
     struct scheduler_cursor wanted = normal(&launch->shape, launch->resume.at);

@@ -336,6 +336,7 @@ void sim_server_start(struct sim_world *world)
         return;
     sim_trace(world, "server starts");
     server->life++;
+    server->started_ns = world->now_ns;
     server->tick_ns = INT64_MAX;
     options.first_revision = UINT64_C(1000000) + (uint64_t)(world->now_ns / SIM_MS) * 1000;
     if (scheduler_cluster_create(&server->cluster, &options, &error) != BASE_OK) {

@@ -299,7 +299,7 @@ struct sim_server {
     struct scheduler_cluster *cluster; /* NULL: down */
     uint64_t life;
     struct sim_call *parked;
-    int64_t tick_ns;
+    int64_t tick_ns, started_ns;
     bool stored[SIM_CANDIDATES]; /* streams */
     uint32_t stored_plan[SIM_CANDIDATES];
     struct sim_stored_job jobs[SIM_JOBS];

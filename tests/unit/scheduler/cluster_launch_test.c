@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A launch whose ranks open at different times, with a restart of the server between them. */
+#include "tests/unit/scheduler/cluster_fixture.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <string.h>
+
+static struct scheduler_cluster *cluster;
+static int64_t now = 1000 * SECOND;
+static const struct fake_worker worker = {.id = 1, .incarnation = 1, .weight = 1, .bits = 9};
+
+static enum base_code open_rank(struct scheduler_job_request *request, uint32_t rank, uint64_t generation)
+{
+    request->rank = rank;
+    request->generation = generation;
+    return scheduler_cluster_job_open(cluster, now, request, NULL);
+}
+
+/* One rank of two has begun, the server dies, its heir knows the job. */
+static void begin_and_restart(struct scheduler_job_request *request)
+{
+    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    assert_int_equal(open_rank(request, 1, 5), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    const struct scheduler_job *job = scheduler_cluster_job(cluster, "one");
+    assert_int_equal(job->state, SCHEDULER_JOB_RUNNING);
+    struct scheduler_stream identity = job->stream->identity;
+    struct scheduler_job_stored stored = {.at = job->at};
+    memcpy(stored.stream, identity.hash, sizeof stored.stream);
+    scheduler_cluster_destroy(cluster);
+    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
+    assert_int_equal(scheduler_cluster_load_stream(cluster, now, &identity, 1, NULL), BASE_OK);
+    assert_int_equal(scheduler_cluster_load_job(cluster, now, request, &stored, NULL), BASE_OK);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    scheduler_cluster_destroy(cluster);
+    return 0;
+}
+
+/* tests/sim seed 742: the late rank began a launch of its own, elsewhere in the stream, beside the one that read on. */
+static void a_late_rank_waits_for_the_others(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    request.world = 2;
+    begin_and_restart(&request);
+    now += SECOND;
+    assert_int_equal(open_rank(&request, 0, 6), BASE_UNAVAILABLE);
+    struct scheduler_job_report report = {.job = "one", .rank = 1, .generation = 5};
+    assert_int_equal(scheduler_cluster_job_sync(cluster, now, &report, NULL), BASE_OK);
+    assert_int_equal(open_rank(&request, 0, 6), BASE_OK);
+    assert_int_equal(scheduler_cluster_job(cluster, "one")->ranks_live, 2);
+    assert_int_equal(scheduler_cluster_job_sync(cluster, now, &report, NULL), BASE_OK);
+}
+
+/* Nobody came back: it is a new start of the job. */
+static void a_new_launch_begins_when_leases_are_over(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    request.world = 2;
+    begin_and_restart(&request);
+    now += 10 * SECOND - 1;
+    assert_int_equal(open_rank(&request, 0, 6), BASE_UNAVAILABLE);
+    now += 1;
+    assert_int_equal(open_rank(&request, 0, 6), BASE_OK);
+    struct scheduler_job_report report = {.job = "one", .rank = 1, .generation = 5};
+    assert_int_equal(scheduler_cluster_job_sync(cluster, now, &report, NULL), BASE_CONFLICT);
+}
+
+/* What asks for something else, or has no other ranks, does not wait. */
+static void others_do_not_wait(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    request.world = 2;
+    begin_and_restart(&request);
+    request.batch++;
+    assert_int_equal(open_rank(&request, 0, 6), BASE_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_late_rank_waits_for_the_others, teardown),
+        cmocka_unit_test_teardown(a_new_launch_begins_when_leases_are_over, teardown),
+        cmocka_unit_test_teardown(others_do_not_wait, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

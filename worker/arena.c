@@ -70,12 +70,15 @@ static uint32_t find_run(const struct worker_arena *arena, uint64_t offset)
 static bool insert_run(struct worker_arena *arena, uint32_t at, struct worker_arena_run run)
 {
     if (arena->count == arena->capacity) {
-        struct worker_arena_run *runs = realloc(arena->runs, arena->capacity * 2 * sizeof *runs);
+        uint32_t capacity = arena->capacity > 0 ? arena->capacity * 2 : 4;
+        struct worker_arena_run *runs = realloc(arena->runs, capacity * sizeof *runs);
         if (!runs)
             return false;
         arena->runs = runs;
-        arena->capacity *= 2;
+        arena->capacity = capacity;
     }
+    if (!arena->runs)
+        return false;
     memmove(arena->runs + at + 1, arena->runs + at, (arena->count - at) * sizeof *arena->runs);
     arena->runs[at] = run;
     arena->count++;

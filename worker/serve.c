@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -122,27 +122,19 @@ static void on_sweep(evutil_socket_t fd, short what, void *context)
 
 /* ---- accepting ---- */
 
-static void print_peer(const struct sockaddr_storage *from, char *text, size_t text_bytes)
+static void print_peer(const struct sockaddr_storage *from, socklen_t size, char *text, size_t text_bytes)
 {
-    char host[INET6_ADDRSTRLEN] = "?";
-    uint16_t port = 0;
-    if (from->ss_family == AF_INET) {
-        const struct sockaddr_in *in = (const struct sockaddr_in *)from;
-        inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
-        port = ntohs(in->sin_port);
-        snprintf(text, text_bytes, "%s:%u", host, (unsigned)port);
-    } else {
-        const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)from;
-        inet_ntop(AF_INET6, &in->sin6_addr, host, sizeof host);
-        port = ntohs(in->sin6_port);
-        snprintf(text, text_bytes, "[%s]:%u", host, (unsigned)port);
-    }
+    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+    getnameinfo((const struct sockaddr *)from, size, host, sizeof host, port, sizeof port,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(text, text_bytes, from->ss_family == AF_INET6 ? "[%.64s]:%.16s" : "%.64s:%.16s", host, port);
 }
 
-static void accept_one(struct worker_serve *serve, int fd, const struct sockaddr_storage *from)
+static void accept_one(struct worker_serve *serve, int fd, const struct sockaddr_storage *from,
+                       socklen_t size)
 {
     char peer[BASE_ERROR_TEXT_BYTES / 4];
-    print_peer(from, peer, sizeof peer);
+    print_peer(from, size, peer, sizeof peer);
     if (serve->count >= serve->options.connections_max) {
         base_metric_add(&serve->metrics[WORKER_METRIC_REFUSED_LIMIT], 1);
         base_log(BASE_LOG_WARN, "connection_refused", "peer=%s cause=\"%d connections are open\"", peer,
@@ -165,7 +157,7 @@ static void on_acceptable(evutil_socket_t listener, short what, void *context)
         socklen_t size = sizeof from;
         int fd = accept4(listener, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0)
-            accept_one(context, fd, &from);
+            accept_one(context, fd, &from, size);
         else if (errno != ECONNABORTED && errno != EINTR)
             return; /* nobody waits, or descriptors are out: those who wait stay in the backlog */
     }

@@ -17,7 +17,7 @@ struct sending {
 static void check(struct connection *connection, enum base_code code, const struct base_error *error)
 {
     if (code == BASE_TOO_LARGE)
-        worker_connection_kill(connection, WORKER_METRIC_LOST_STALL, error->text);
+        worker_connection_kill(connection, WORKER_METRIC_DROPPED_STALL, error->text);
     else if (code != BASE_OK)
         worker_connection_kill(connection, 0, NULL);
     else
@@ -80,7 +80,7 @@ static void send_data(struct connection *connection, const struct worker_action 
     struct sending *sending = malloc(sizeof *sending + wire_part_scratch_bytes(&kit->layout, wanted, rows));
     if (!sending) {
         worker_core_sent(serve->options.core, base_clock_now_ns(), action->send, false);
-        worker_connection_kill(connection, WORKER_METRIC_LOST_STALL, "no memory for a DATA frame");
+        worker_connection_kill(connection, WORKER_METRIC_DROPPED_STALL, "no memory for a DATA frame");
         return;
     }
     sending->send = action->send;
@@ -134,7 +134,7 @@ static void send_moved(struct connection *connection, const struct worker_action
 
 static void drop(struct connection *connection)
 {
-    base_metric_add(&connection->serve->metrics[WORKER_METRIC_REFUSED_RULES], 1);
+    base_metric_add(&connection->serve->metrics[WORKER_METRIC_DROPPED_RULES], 1);
     base_log(BASE_LOG_WARN, "connection_dropped", "peer=%s cause=\"it broke the rules of a handle\"",
              connection->peer);
     worker_connection_linger(connection);

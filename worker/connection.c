@@ -116,9 +116,9 @@ void worker_connection_sweep(struct connection *connection, int64_t now_ns)
     if (connection->lingering && age_ns > WORKER_LINGER_MS * BASE_NS_PER_MS)
         worker_connection_kill(connection, 0, NULL);
     else if (!connection->greeted && age_ns > WORKER_HELLO_MS * BASE_NS_PER_MS)
-        worker_connection_kill(connection, WORKER_METRIC_LOST_HELLO, "no HELLO came");
+        worker_connection_kill(connection, WORKER_METRIC_DROPPED_HELLO, "no HELLO came");
     else if (wire_link_wants_write(connection->link) && still_ns > WORKER_STALL_MS * BASE_NS_PER_MS)
-        worker_connection_kill(connection, WORKER_METRIC_LOST_STALL, "a send made no progress for 1 s");
+        worker_connection_kill(connection, WORKER_METRIC_DROPPED_STALL, "a send made no progress for 1 s");
 }
 
 /* ---- handles ---- */
@@ -311,7 +311,7 @@ static enum base_code on_frame(void *context, const struct wire_header *header, 
     enum base_code code = take_frame(connection, header, payload, &error);
     if (code == BASE_OK)
         return BASE_OK;
-    int metric = code == BASE_REFUSED ? WORKER_METRIC_REFUSED_TOKEN : WORKER_METRIC_REFUSED_RULES;
+    int metric = code == BASE_REFUSED ? WORKER_METRIC_DROPPED_TOKEN : WORKER_METRIC_DROPPED_RULES;
     worker_connection_refuse(connection, metric, code, error.text);
     return BASE_OK;
 }
@@ -348,11 +348,11 @@ static void read_frames(struct connection *connection)
     if (code == BASE_CLOSED) {
         worker_connection_kill(connection, 0, NULL);
     } else if (code == BASE_UNAVAILABLE) {
-        base_metric_add(&connection->serve->metrics[WORKER_METRIC_LOST_CUT], 1);
+        base_metric_add(&connection->serve->metrics[WORKER_METRIC_DROPPED_CUT], 1);
         base_log(BASE_LOG_INFO, "connection_lost", "peer=%s error=\"%s\"", connection->peer, error.text);
         worker_connection_kill(connection, 0, NULL);
     } else { /* the link has answered FAIL */
-        base_metric_add(&connection->serve->metrics[WORKER_METRIC_REFUSED_FRAME], 1);
+        base_metric_add(&connection->serve->metrics[WORKER_METRIC_DROPPED_FRAME], 1);
         log_drop(connection, error.text);
         worker_connection_linger(connection);
     }

@@ -22,22 +22,22 @@ static const struct base_metric metric_table[WORKER_SERVE_METRICS] = {
                                    .type = BASE_METRIC_GAUGE},
     [WORKER_METRIC_ACCEPTED] = {.name = "millrace_worker_connections_accepted_total",
                                 .help = "Connections accepted"},
-    [WORKER_METRIC_REFUSED_LIMIT] = {.name = "millrace_worker_connections_refused_total",
+    [WORKER_METRIC_DROPPED_LIMIT] = {.name = "millrace_worker_connections_dropped_total",
                                      .labels = "cause=\"too_many\"",
                                      .help =
-                                         "Connections turned away or closed for what they sent, by cause"},
-    [WORKER_METRIC_REFUSED_FRAME] = {.name = "millrace_worker_connections_refused_total",
+                                         "Connections turned away, closed by this worker or cut, by cause"},
+    [WORKER_METRIC_DROPPED_FRAME] = {.name = "millrace_worker_connections_dropped_total",
                                      .labels = "cause=\"bad_frame\""},
-    [WORKER_METRIC_REFUSED_RULES] = {.name = "millrace_worker_connections_refused_total",
+    [WORKER_METRIC_DROPPED_RULES] = {.name = "millrace_worker_connections_dropped_total",
                                      .labels = "cause=\"broke_rules\""},
-    [WORKER_METRIC_REFUSED_TOKEN] = {.name = "millrace_worker_connections_refused_total",
+    [WORKER_METRIC_DROPPED_TOKEN] = {.name = "millrace_worker_connections_dropped_total",
                                      .labels = "cause=\"bad_token\""},
-    [WORKER_METRIC_LOST_STALL] = {.name = "millrace_worker_connections_lost_total",
-                                  .labels = "cause=\"stalled\"",
-                                  .help = "Connections that ended badly, by cause"},
-    [WORKER_METRIC_LOST_HELLO] = {.name = "millrace_worker_connections_lost_total",
-                                  .labels = "cause=\"no_hello\""},
-    [WORKER_METRIC_LOST_CUT] = {.name = "millrace_worker_connections_lost_total", .labels = "cause=\"cut\""},
+    [WORKER_METRIC_DROPPED_STALL] = {.name = "millrace_worker_connections_dropped_total",
+                                     .labels = "cause=\"stalled\""},
+    [WORKER_METRIC_DROPPED_HELLO] = {.name = "millrace_worker_connections_dropped_total",
+                                     .labels = "cause=\"no_hello\""},
+    [WORKER_METRIC_DROPPED_CUT] = {.name = "millrace_worker_connections_dropped_total",
+                                   .labels = "cause=\"cut\""},
     [WORKER_METRIC_BYTES_IN] = {.name = "millrace_worker_received_bytes_total",
                                 .help = "Bytes received on the data port"},
     [WORKER_METRIC_BYTES_OUT] = {.name = "millrace_worker_sent_bytes_total",
@@ -136,7 +136,7 @@ static void accept_one(struct worker_serve *serve, int fd, const struct sockaddr
     char peer[BASE_ERROR_TEXT_BYTES / 4];
     print_peer(from, size, peer, sizeof peer);
     if (serve->count >= serve->options.connections_max) {
-        base_metric_add(&serve->metrics[WORKER_METRIC_REFUSED_LIMIT], 1);
+        base_metric_add(&serve->metrics[WORKER_METRIC_DROPPED_LIMIT], 1);
         base_log(BASE_LOG_WARN, "connection_refused", "peer=%s cause=\"%d connections are open\"", peer,
                  serve->count);
         close(fd);

@@ -246,7 +246,7 @@ static void test_garbage(void **state)
     peer_send_bytes(&late, garbage, sizeof garbage);
     peer_expect_refusal(&late, BASE_CORRUPT);
     check_undisturbed();
-    site_counter(&site, "millrace_worker_connections_refused_total", "cause=\"bad_frame\"", 2);
+    site_counter(&site, "millrace_worker_connections_dropped_total", "cause=\"bad_frame\"", 2);
     assert_int_equal(site_log_lines(&site, "id=connection_dropped"), 2);
 }
 
@@ -406,7 +406,7 @@ static void test_a_stalled_reader_pins_nothing(void **state)
         peer_get(&stalled, 0, 200 + i / 5, i % 5, 8);
     for (uint32_t i = 0; i < 30; i++)
         free(witness_get(300 + i / 5, i % 5).payload);
-    site_counter(&site, "millrace_worker_connections_lost_total", "cause=\"stalled\"", 1);
+    site_counter(&site, "millrace_worker_connections_dropped_total", "cause=\"stalled\"", 1);
     peer_close(&stalled);
     check_undisturbed();
 }

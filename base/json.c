@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/json.h"
 
+#include "base/utf8.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,38 +12,6 @@
 void base_json_begin(struct base_json *json, struct base_buffer *out)
 {
     *json = (struct base_json){.out = out};
-}
-
-/* The length of the UTF-8 sequence at `at`, 0 when it is not one (RFC 3629: no overlong forms, no surrogates,
- * no more than U+10FFFF). The terminator ends a cut sequence by itself: it is no continuation byte. */
-static size_t sequence_size(const unsigned char *at)
-{
-    unsigned char least = 0x80, most = 0xbf;
-    size_t size;
-    if (at[0] < 0x80)
-        return 1;
-    if (at[0] >= 0xc2 && at[0] <= 0xdf)
-        size = 2;
-    else if (at[0] >= 0xe0 && at[0] <= 0xef)
-        size = 3;
-    else if (at[0] >= 0xf0 && at[0] <= 0xf4)
-        size = 4;
-    else
-        return 0;
-    if (at[0] == 0xe0)
-        least = 0xa0;
-    else if (at[0] == 0xed)
-        most = 0x9f;
-    else if (at[0] == 0xf0)
-        least = 0x90;
-    else if (at[0] == 0xf4)
-        most = 0x8f;
-    if (at[1] < least || at[1] > most)
-        return 0;
-    for (size_t i = 2; i < size; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    return size;
 }
 
 static void put_escaped(struct base_buffer *out, unsigned char byte)
@@ -57,17 +27,17 @@ static void put_escaped(struct base_buffer *out, unsigned char byte)
 
 static void put_string(struct base_buffer *out, const char *text)
 {
-    const unsigned char *at = (const unsigned char *)text;
     base_buffer_put_u8(out, '"');
-    while (*at) {
-        size_t size = sequence_size(at);
+    for (const char *at = text; *at;) {
+        size_t size = base_utf8_size(at);
+        unsigned char byte = (unsigned char)*at;
         if (!size) {
             base_buffer_put(out, "\xef\xbf\xbd", 3); /* U+FFFD */
             at++;
             continue;
         }
-        if (*at < 0x20 || *at == '"' || *at == '\\')
-            put_escaped(out, *at);
+        if (byte < 0x20 || byte == '"' || byte == '\\')
+            put_escaped(out, byte);
         else
             base_buffer_put(out, at, size);
         at += size;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/arena.h"
 
+#include "base/utf8.h"
+
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -51,11 +53,25 @@ void *server_arena_alloc(struct server_arena *arena, size_t size)
 
 static char nothing[1];
 
-char *server_arena_text(struct server_arena *arena, const char *text)
+static char *copy_text(struct server_arena *arena, const char *text)
 {
     size_t size = strlen(text) + 1;
     char *copy = server_arena_alloc(arena, size);
     return copy ? memcpy(copy, text, size) : nothing;
+}
+
+char *server_arena_text(struct server_arena *arena, const char *text)
+{
+    if (base_utf8_is_valid(text))
+        return copy_text(arena, text);
+    struct base_buffer escaped;
+    base_buffer_init(&escaped);
+    base_utf8_put(&escaped, text);
+    const char *made = base_buffer_text(&escaped);
+    char *copy = copy_text(arena, made ? made : "");
+    arena->failed |= !made;
+    base_buffer_fini(&escaped);
+    return copy;
 }
 
 char *server_arena_print(struct server_arena *arena, const char *format, ...)

@@ -16,7 +16,7 @@ void server_arena_fini(struct server_arena *arena);
 
 /* Zeroed; NULL when memory is out (and failed is set). */
 void *server_arena_alloc(struct server_arena *arena, size_t size);
-/* A copy; "" when memory is out, so that it may be put into a message. */
+/* A copy, as UTF-8 (a text may have been cut within a character, or be of a file's name); "" when memory is out, so that it may be put into a message. */
 char *server_arena_text(struct server_arena *arena, const char *text);
 char *server_arena_print(struct server_arena *arena, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -3,15 +3,20 @@
 
 #include "base/buffer.h"
 #include "base/log.h"
+#include "base/utf8.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* What a reply can carry: classes and lists go whole into messages of 1 MB. */
+enum { DATASETS_MAX = 1024, CLASSES_MAX_BYTES = 800000, NAMES_MAX_BYTES = 65536 };
+
 struct server_datasets {
     struct store *store;
     struct server_dataset *first;
+    size_t count;
     uint64_t revision, last_order;
 };
 
@@ -31,14 +36,24 @@ static void lines_fini(struct server_lines *lines)
     *lines = (struct server_lines){0};
 }
 
-static bool lines_set(struct server_lines *lines, char *const *from, size_t count)
+/* The first of the texts, as many as `most_bytes` hold, as UTF-8: clients could not parse anything else. */
+static bool lines_set(struct server_lines *lines, char *const *from, size_t count, size_t most_bytes)
 {
     struct server_lines made = {calloc(count ? count : 1, sizeof(char *)), 0};
-    for (; made.line && made.count < count; made.count++) {
-        if (!(made.line[made.count] = strdup(from[made.count])))
+    bool ok = made.line != NULL;
+    for (size_t i = 0, bytes = 0; ok && i < count; i++) {
+        struct base_buffer line;
+        base_buffer_init(&line);
+        base_utf8_put(&line, from[i]);
+        bytes += line.size + 4; /* and its tag and length */
+        ok = base_buffer_text(&line) != NULL;
+        if (!ok || bytes > most_bytes) {
+            base_buffer_fini(&line);
             break;
+        }
+        made.line[made.count++] = (char *)line.bytes;
     }
-    if (!made.line || made.count < count) {
+    if (!ok) {
         lines_fini(&made);
         return false;
     }
@@ -130,6 +145,7 @@ static void insert(struct server_datasets *datasets, struct server_dataset *data
         at = &(*at)->next;
     dataset->next = *at;
     *at = dataset;
+    datasets->count++;
 }
 
 static enum base_code save(struct server_datasets *datasets, const struct server_dataset *d,
@@ -195,7 +211,7 @@ static void load(void *context, const struct store_dataset *from)
     insert(loading->datasets, dataset);
 }
 
-enum base_code server_datasets_create(struct server_datasets **out, struct store *store,
+enum base_code server_datasets_create(struct server_datasets **out, struct store *store, uint64_t last_order,
                                       struct base_error *error)
 {
     struct server_datasets *datasets = calloc(1, sizeof *datasets);
@@ -203,6 +219,7 @@ enum base_code server_datasets_create(struct server_datasets **out, struct store
         return base_error_set(error, BASE_NO_MEMORY, "datasets: no memory");
     datasets->store = store;
     datasets->revision = 1;
+    datasets->last_order = last_order;
     struct loading loading = {datasets, false};
     enum base_code code = store_datasets_each(store, load, &loading, error);
     if (!code && loading.failed)
@@ -244,6 +261,15 @@ struct server_dataset *server_datasets_find(const struct server_datasets *datase
     return at;
 }
 
+const struct server_dataset *server_datasets_find_version(const struct server_datasets *datasets,
+                                                          const uint8_t version[BASE_SHA256_BYTES])
+{
+    const struct server_dataset *at = datasets->first;
+    while (at && !(at->has_version && !memcmp(at->version, version, BASE_SHA256_BYTES)))
+        at = at->next;
+    return at;
+}
+
 /* ---- what users ask ---- */
 
 static enum base_code check_names(const char *name, const char *path, struct base_error *error)
@@ -261,6 +287,9 @@ static enum base_code check_names(const char *name, const char *path, struct bas
     if (path[0] != '/' || strlen(path) >= 4096)
         return base_error_set(error, BASE_INVALID, "dataset %s: path '%.200s' is not an absolute one", name,
                               path);
+    if (!base_utf8_is_valid(path))
+        return base_error_set(error, BASE_INVALID,
+                              "dataset %s: its path is not UTF-8: register a link to it that is", name);
     return BASE_OK;
 }
 
@@ -275,6 +304,10 @@ enum base_code server_datasets_add(struct server_datasets *datasets, const char 
         return base_error_set(error, BASE_EXISTS, "dataset %s is registered already, at %s", name,
                               dataset->path);
     bool fresh = !dataset;
+    if (fresh && datasets->count == DATASETS_MAX)
+        return base_error_set(error, BASE_BUSY,
+                              "dataset %s: there are %d datasets, the most that one server keeps", name,
+                              DATASETS_MAX);
     if (fresh && !(dataset = record_create(name, path)))
         return base_error_set(error, BASE_NO_MEMORY, "dataset %s: no memory", name);
     if (!dataset->has_version)
@@ -306,9 +339,12 @@ enum base_code server_datasets_remove(struct server_datasets *datasets, const ch
         return code;
     struct server_dataset *gone = *at;
     *at = gone->next;
+    datasets->count--;
+    if (gone->has_version && !server_datasets_find_version(datasets, gone->version))
+        code = store_bad_items_remove(datasets->store, gone->version, error);
     record_destroy(gone);
     datasets->revision++;
-    return BASE_OK;
+    return code;
 }
 
 enum base_code server_datasets_verify(struct server_datasets *datasets, struct server_dataset *dataset,
@@ -333,7 +369,7 @@ static bool among(uint64_t id, const uint64_t *ids, int count)
     return false;
 }
 
-/* False: every live worker has refused. */
+/* False: every live worker has refused, or so many that the others may be taken to. */
 static bool order_assign(struct server_datasets *datasets, struct server_order *order, const uint64_t *live,
                          int count)
 {
@@ -342,6 +378,8 @@ static bool order_assign(struct server_datasets *datasets, struct server_order *
     if (order->worker)
         datasets->revision++;
     order->worker = 0;
+    if (order->tried_count == SERVER_DATASET_TRIED_MAX)
+        return false;
     for (int i = 0; i < count; i++) {
         if (among(live[i], order->tried, order->tried_count))
             continue;
@@ -390,8 +428,7 @@ static void refuse(struct server_datasets *datasets, struct server_order *order,
                    const Millrace__V1__IndexResult *result)
 {
     snprintf(order->last_error, sizeof order->last_error, "%s", result->error);
-    if (order->tried_count < SERVER_DATASET_TRIED_MAX)
-        order->tried[order->tried_count++] = order->worker;
+    order->tried[order->tried_count++] = order->worker; /* it was given: there is room */
     order->worker = 0;
     datasets->revision++;
 }
@@ -402,8 +439,8 @@ static enum base_code index_done(struct server_datasets *datasets, struct server
     if (result->version.len != BASE_SHA256_BYTES || !result->items)
         return base_error_set(error, BASE_INVALID, "index of dataset %s: no version or no items",
                               dataset->name);
-    if (!lines_set(&dataset->classes, result->classes, result->n_classes) ||
-        !lines_set(&dataset->skipped_names, result->skipped_names, result->n_skipped_names))
+    if (!lines_set(&dataset->classes, result->classes, result->n_classes, CLASSES_MAX_BYTES) ||
+        !lines_set(&dataset->skipped_names, result->skipped_names, result->n_skipped_names, NAMES_MAX_BYTES))
         return base_error_set(error, BASE_NO_MEMORY, "dataset %s: no memory", dataset->name);
     memcpy(dataset->version, result->version.data, BASE_SHA256_BYTES);
     dataset->has_version = true;
@@ -424,7 +461,7 @@ static enum base_code index_done(struct server_datasets *datasets, struct server
 static enum base_code verify_result(struct server_datasets *datasets, struct server_dataset *dataset,
                                     const Millrace__V1__IndexResult *result, struct base_error *error)
 {
-    if (!lines_set(&dataset->changed_names, result->changed_names, result->n_changed_names))
+    if (!lines_set(&dataset->changed_names, result->changed_names, result->n_changed_names, NAMES_MAX_BYTES))
         return base_error_set(error, BASE_NO_MEMORY, "dataset %s: no memory", dataset->name);
     dataset->changed = result->changed;
     verify_ended(datasets, dataset, BASE_OK);

@@ -3,9 +3,10 @@
  * The registered datasets and the work of indexing them. Indexing runs on a worker; this is its book-keeping:
  * which worker has which order, whom to ask next when one refuses or dies.
  *
- *          add            indexed ok
- *   (none) ----> INDEXING ----------> READY --- add again: indexed once more, the old version serves
- * meanwhile |  ^                 \--- verify: an order beside it every worker   v  | add again refused FAILED
+ *   (none) --add--> INDEXING --indexed--> READY    add again: indexed once more, the old version serves meanwhile
+ *                    |    ^                        verify: an order beside it
+ *    all have refused v    | add again
+ *                    FAILED
  *
  * Loop thread only. Records belong to the registry and live until removed.
  */
@@ -55,8 +56,9 @@ struct server_dataset {
 
 struct server_datasets;
 
+/* Orders are numbered from over `last_order`: a worker may still hold, and answer, those of an earlier start. */
 enum base_code server_datasets_create(struct server_datasets **datasets, struct store *store,
-                                      struct base_error *error);
+                                      uint64_t last_order, struct base_error *error);
 void server_datasets_destroy(struct server_datasets *datasets);
 
 /* Rises when orders or a dataset's state change. */
@@ -64,6 +66,8 @@ uint64_t server_datasets_revision(const struct server_datasets *datasets);
 struct server_dataset *server_datasets_first(
     const struct server_datasets *datasets); /* by name; then ->next */
 struct server_dataset *server_datasets_find(const struct server_datasets *datasets, const char *name);
+const struct server_dataset *server_datasets_find_version(const struct server_datasets *datasets,
+                                                          const uint8_t version[BASE_SHA256_BYTES]);
 
 /* Registers, or indexes once more when the name has this path already. EXISTS: another path. */
 enum base_code server_datasets_add(struct server_datasets *datasets, const char *name, const char *path,

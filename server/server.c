@@ -104,14 +104,15 @@ enum base_code server_open(struct server *server, const char *state_dir, struct 
     *server = (struct server){0};
     memcpy(server->metrics, metrics, sizeof metrics);
     struct loading loading = {server, base_clock_now_ns()};
-    struct scheduler_cluster_options options = {
-        .first_revision = (uint64_t)(base_clock_wall_ns() / BASE_NS_PER_MS),
-    };
+    uint64_t first = 0;
     enum base_code code = store_open(&server->store, state_dir, error);
+    if (!code)
+        code = store_first_number(server->store, (uint64_t)(base_clock_wall_ns() / 1000), &first, error);
+    struct scheduler_cluster_options options = {.first_revision = first};
     if (!code)
         code = scheduler_cluster_create(&server->cluster, &options, error);
     if (!code)
-        code = server_datasets_create(&server->datasets, server->store, error);
+        code = server_datasets_create(&server->datasets, server->store, first, error);
     if (!code)
         code = server_park_create(&server->park, server, error);
     if (!code)

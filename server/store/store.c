@@ -8,13 +8,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { SCHEMA_VERSION = 1, BUSY_MS = 2000 };
+enum { BUSY_MS = 2000 };
 
 struct store {
     sqlite3 *db;
 };
 
-static const char schema[] =
+/* Each step makes the next schema version out of the one before; version 0 is an empty file. Steps are only ever added. */
+static const char *const steps[] = {
     "CREATE TABLE datasets(name TEXT PRIMARY KEY, path TEXT NOT NULL, state TEXT NOT NULL, error TEXT NOT "
     "NULL,"
     " version BLOB NOT NULL, items INTEGER NOT NULL, bytes INTEGER NOT NULL, skipped INTEGER NOT NULL,"
@@ -26,14 +27,17 @@ static const char schema[] =
     " items INTEGER NOT NULL, seed INTEGER NOT NULL, shuffle INTEGER NOT NULL, sample_text TEXT NOT NULL,"
     " plan_version INTEGER NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE bad_items(version BLOB, item INTEGER, name TEXT NOT NULL, cause TEXT NOT NULL,"
-    " PRIMARY KEY(version, item)) WITHOUT ROWID;";
+    " PRIMARY KEY(version, item)) WITHOUT ROWID;",
+    "CREATE TABLE numbers(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;",
+};
+enum { SCHEMA_VERSION = sizeof steps / sizeof *steps };
 
 static enum base_code failed(struct store *store, struct base_error *error, const char *what)
 {
     int code = sqlite3_extended_errcode(store->db);
-    enum base_code to = code == SQLITE_NOMEM     ? BASE_NO_MEMORY
-                        : code == SQLITE_CORRUPT ? BASE_CORRUPT
-                                                 : BASE_IO;
+    enum base_code to = code == SQLITE_NOMEM                              ? BASE_NO_MEMORY
+                        : code == SQLITE_CORRUPT || code == SQLITE_NOTADB ? BASE_CORRUPT
+                                                                          : BASE_IO;
     return base_error_set(error, to, "state store: %s: %s", what, sqlite3_errmsg(store->db));
 }
 
@@ -157,14 +161,14 @@ static enum base_code upgrade(struct store *store, struct base_error *error)
         return base_error_set(error, BASE_UNSUPPORTED,
                               "state store: schema %llu was written by a newer server; this one knows %d",
                               (unsigned long long)version, SCHEMA_VERSION);
-    if (version == SCHEMA_VERSION)
-        return BASE_OK;
-    char set[64];
-    snprintf(set, sizeof set, "PRAGMA user_version=%d", SCHEMA_VERSION);
-    if ((code = run(store, "BEGIN", error)) || (code = run(store, schema, error)) ||
-        (code = run(store, set, error)))
-        return code;
-    return run(store, "COMMIT", error);
+    for (; !code && version < SCHEMA_VERSION; version++) {
+        char set[64];
+        snprintf(set, sizeof set, "PRAGMA user_version=%d", (int)version + 1);
+        if (!(code = run(store, "BEGIN", error)) && !(code = run(store, steps[version], error)) &&
+            !(code = run(store, set, error)))
+            code = run(store, "COMMIT", error);
+    }
+    return code;
 }
 
 static enum base_code make_directory(const char *dir, struct base_error *error)
@@ -203,7 +207,7 @@ enum base_code store_open(struct store **out, const char *dir, struct base_error
     sqlite3_busy_timeout(store->db, BUSY_MS);
     if ((code = run(store, "PRAGMA locking_mode=EXCLUSIVE", error)) ||
         (code = run(store, "PRAGMA journal_mode=WAL", error)) ||
-        (code = run(store, "PRAGMA synchronous=NORMAL", error)) || (code = upgrade(store, error)) ||
+        (code = run(store, "PRAGMA synchronous=FULL", error)) || (code = upgrade(store, error)) ||
         /* the lock is taken with the first write */
         (code = run(store, "BEGIN IMMEDIATE; COMMIT", error)))
         goto cleanup;
@@ -222,6 +226,42 @@ void store_close(struct store **store)
     sqlite3_close_v2((*store)->db);
     free(*store);
     *store = NULL;
+}
+
+/* ---- many changes, one write ---- */
+
+enum base_code store_begin(struct store *store, struct base_error *error)
+{
+    return run(store, "BEGIN IMMEDIATE", error);
+}
+
+enum base_code store_commit(struct store *store, struct base_error *error)
+{
+    enum base_code code = run(store, "COMMIT", error);
+    if (code)
+        store_rollback(store); /* or the next begin fails, too */
+    return code;
+}
+
+void store_rollback(struct store *store)
+{
+    sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+/* ---- numbers that no two servers of one state use ---- */
+
+enum base_code store_first_number(struct store *store, uint64_t now_us, uint64_t *first,
+                                  struct base_error *error)
+{
+    uint64_t last = 0;
+    enum base_code code =
+        query(store, prepare(store, "SELECT value FROM numbers WHERE name='first'", NULL, 0), take_number,
+              &last, error);
+    if (code)
+        return code;
+    *first = now_us > last + STORE_NUMBERS_A_START ? now_us : last + STORE_NUMBERS_A_START;
+    const struct value values[] = {number(*first)};
+    return change(store, "INSERT OR REPLACE INTO numbers VALUES('first',?)", values, 1, error);
 }
 
 /* ---- datasets ---- */
@@ -390,6 +430,13 @@ enum base_code store_bad_item_put(struct store *store, const struct store_bad_it
         text(bad->cause),
     };
     return change(store, "INSERT OR REPLACE INTO bad_items VALUES(?,?,?,?)", values, 4, error);
+}
+
+enum base_code store_bad_items_remove(struct store *store, const uint8_t version[BASE_SHA256_BYTES],
+                                      struct base_error *error)
+{
+    const struct value values[] = {blob(version, BASE_SHA256_BYTES)};
+    return change(store, "DELETE FROM bad_items WHERE version=?", values, 1, error);
 }
 
 static void bad_row(sqlite3_stmt *s, void *context)

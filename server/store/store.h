@@ -19,13 +19,25 @@ struct store;
 enum base_code store_open(struct store **store, const char *dir, struct base_error *error);
 void store_close(struct store **store);
 
+/* Changes between them are one write, all or nothing; without them each change is one of its own. Every write is on the
+ * disk when it returns. */
+enum base_code store_begin(struct store *store, struct base_error *error);
+enum base_code store_commit(struct store *store, struct base_error *error);
+void store_rollback(struct store *store);
+
+/* Where this start's revisions and orders begin: over all that earlier starts on this state can have used, whatever
+ * the clock says; with a new state, over what another one's servers used, as far as the clock says. */
+#define STORE_NUMBERS_A_START (UINT64_C(1) << 40)
+enum base_code store_first_number(struct store *store, uint64_t now_us, uint64_t *first,
+                                  struct base_error *error);
+
 /* ---- datasets ---- */
 
 struct store_dataset {
     const char *name, *path, *state, *error; /* state: indexing | ready | failed */
     uint8_t version[BASE_SHA256_BYTES];      /* ready only */
     uint64_t items, bytes, skipped;
-    const char *classes, *skipped_names; /* one a line */
+    const char *classes, *skipped_names; /* lists, as server/datasets.c joins them */
 };
 enum base_code store_dataset_put(struct store *store, const struct store_dataset *dataset,
                                  struct base_error *error);
@@ -76,6 +88,8 @@ struct store_bad_item {
 };
 enum base_code store_bad_item_put(struct store *store, const struct store_bad_item *bad,
                                   struct base_error *error);
+enum base_code store_bad_items_remove(struct store *store, const uint8_t version[BASE_SHA256_BYTES],
+                                      struct base_error *error);
 typedef void (*store_bad_item_fn)(void *context, const struct store_bad_item *bad);
 /* The first `most` of a version, by item; *count all of them. */
 enum base_code store_bad_items_each(struct store *store, const uint8_t version[BASE_SHA256_BYTES],

@@ -12,12 +12,14 @@
 static char dir[64];
 static struct store *store;
 static struct server_datasets *datasets;
+static uint64_t first_order; /* of this start, as the store would say it */
 
 static int open_all(void **state)
 {
     (void)state;
     strcpy(dir, "/tmp/millrace-datasets-XXXXXX");
-    return !mkdtemp(dir) || store_open(&store, dir, NULL) || server_datasets_create(&datasets, store, NULL);
+    return !mkdtemp(dir) || store_open(&store, dir, NULL) ||
+           server_datasets_create(&datasets, store, first_order, NULL);
 }
 
 static int close_all(void **state)
@@ -33,7 +35,8 @@ static int close_all(void **state)
 static void restart(void)
 {
     server_datasets_destroy(datasets);
-    assert_int_equal(server_datasets_create(&datasets, store, NULL), BASE_OK);
+    first_order += 1000;
+    assert_int_equal(server_datasets_create(&datasets, store, first_order, NULL), BASE_OK);
 }
 
 static struct server_dataset *add(const char *name, const char *path)
@@ -111,6 +114,91 @@ static void an_order_goes_on_when_its_worker_dies_or_refuses(void **state)
     assert_int_not_equal(server_datasets_find(datasets, "photos")->index.id, 0);
 }
 
+/* The order of one dataset had the number that another's has after the restart: its manifest went to the wrong one. */
+static void an_answer_to_an_order_of_an_earlier_start_is_ignored(void **state)
+{
+    (void)state;
+    struct server_dataset *dataset = add("zebras", "/data/zebras");
+    server_datasets_assign(datasets, (uint64_t[]){5}, 1);
+    struct server_order old = dataset->index;
+    add("apples", "/data/apples");
+    restart();
+    server_datasets_assign(datasets, (uint64_t[]){5}, 1);
+    char none[] = "";
+    assert_int_equal(answer(&old, 5, 0, none), BASE_OK);
+    for (struct server_dataset *d = server_datasets_first(datasets); d; d = d->next)
+        assert_int_equal(d->state, SERVER_DATASET_INDEXING);
+}
+
+/* More workers than the list of those who refused could hold were asked again and again. */
+static void a_dataset_that_nobody_can_read_fails_however_many_there_are(void **state)
+{
+    (void)state;
+    enum { WORKERS = 200 };
+    uint64_t live[WORKERS];
+    for (uint64_t i = 0; i < WORKERS; i++)
+        live[i] = i + 1;
+    struct server_dataset *dataset = add("photos", "/data/photos");
+    char no[] = "/data/photos: no such directory";
+    for (int i = 0; i < WORKERS + 1 && dataset->state == SERVER_DATASET_INDEXING; i++) {
+        server_datasets_assign(datasets, live, WORKERS);
+        answer(&dataset->index, dataset->index.worker, BASE_NOT_FOUND, no);
+    }
+    assert_int_equal(dataset->state, SERVER_DATASET_FAILED);
+    assert_string_equal(dataset->error, no);
+}
+
+static void names_of_files_that_are_not_utf8_are_escaped(void **state)
+{
+    (void)state;
+    struct server_dataset *dataset = add("photos", "/data/photos");
+    char cafe[] = "caf\xe9", *names[] = {cafe};
+    Millrace__V1__IndexResult result = MILLRACE__V1__INDEX_RESULT__INIT;
+    server_datasets_assign(datasets, (uint64_t[]){5}, 1);
+    result.worker = 5;
+    result.order = dataset->index.id;
+    result.version.data = version;
+    result.version.len = sizeof version;
+    result.items = 1;
+    result.classes = result.skipped_names = names;
+    result.n_classes = result.n_skipped_names = 1;
+    assert_int_equal(server_datasets_indexed(datasets, &result, NULL), BASE_OK);
+    assert_string_equal(dataset->classes.line[0], "caf\\xe9");
+    assert_string_equal(dataset->skipped_names.line[0], "caf\\xe9");
+}
+
+static void lists_and_datasets_are_bounded(void **state)
+{
+    (void)state;
+    enum { NAMES = 1000, LENGTH = 1000 };
+    static char name[LENGTH + 1], *names[NAMES];
+    memset(name, 'x', LENGTH);
+    for (int i = 0; i < NAMES; i++)
+        names[i] = name;
+    struct server_dataset *dataset = add("photos", "/data/photos");
+    Millrace__V1__IndexResult result = MILLRACE__V1__INDEX_RESULT__INIT;
+    server_datasets_assign(datasets, (uint64_t[]){5}, 1);
+    result.worker = 5;
+    result.order = dataset->index.id;
+    result.version.data = version;
+    result.version.len = sizeof version;
+    result.items = 1;
+    result.classes = result.skipped_names = names;
+    result.n_classes = result.n_skipped_names = NAMES;
+    assert_int_equal(server_datasets_indexed(datasets, &result, NULL), BASE_OK);
+    assert_in_range(dataset->classes.count, 700, 800);
+    assert_in_range(dataset->skipped_names.count, 60, 65);
+    enum base_code code = BASE_OK;
+    int count = 1;
+    for (; !code && count < 5000; count++) {
+        char text[32];
+        snprintf(text, sizeof text, "set-%d", count);
+        code = server_datasets_add(datasets, text, "/data", &dataset, NULL);
+    }
+    assert_int_equal(code, BASE_BUSY);
+    assert_int_equal(count, 1025);
+}
+
 static void bad_names_and_paths_are_refused(void **state)
 {
     (void)state;
@@ -118,9 +206,9 @@ static void bad_names_and_paths_are_refused(void **state)
         const char *name, *path;
         enum base_code code;
     } rows[] = {
-        {"", "/data", BASE_INVALID},      {"a b", "/data", BASE_INVALID}, {"a/b", "/data", BASE_INVALID},
-        {"a\xff", "/data", BASE_INVALID}, {"a", "data", BASE_INVALID},    {"a", "", BASE_INVALID},
-        {"known", "/other", BASE_EXISTS},
+        {"", "/data", BASE_INVALID},      {"a b", "/data", BASE_INVALID},  {"a/b", "/data", BASE_INVALID},
+        {"a\xff", "/data", BASE_INVALID}, {"a", "data", BASE_INVALID},     {"a", "", BASE_INVALID},
+        {"known", "/other", BASE_EXISTS}, {"a", "/caf\xe9", BASE_INVALID},
     };
     add("known", "/data");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -162,6 +250,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_dataset_waits_for_workers_and_becomes_ready, open_all, close_all),
         cmocka_unit_test_setup_teardown(an_order_goes_on_when_its_worker_dies_or_refuses, open_all,
                                         close_all),
+        cmocka_unit_test_setup_teardown(an_answer_to_an_order_of_an_earlier_start_is_ignored, open_all,
+                                        close_all),
+        cmocka_unit_test_setup_teardown(a_dataset_that_nobody_can_read_fails_however_many_there_are, open_all,
+                                        close_all),
+        cmocka_unit_test_setup_teardown(names_of_files_that_are_not_utf8_are_escaped, open_all, close_all),
+        cmocka_unit_test_setup_teardown(lists_and_datasets_are_bounded, open_all, close_all),
         cmocka_unit_test_setup_teardown(bad_names_and_paths_are_refused, open_all, close_all),
         cmocka_unit_test_setup_teardown(verify_is_an_order_beside_the_dataset, open_all, close_all),
     };

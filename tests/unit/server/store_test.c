@@ -147,6 +147,67 @@ static void jobs_streams_and_bad_items_survive(void **state)
     store_close(&store);
 }
 
+/* Revisions and orders of an earlier start, still held by workers, must not be taken for ours. */
+static void numbers_rise_over_restarts_whatever_the_clock_says(void **state)
+{
+    (void)state;
+    static const uint64_t clocks_us[] = {5000, 5000, 4, UINT64_C(1) << 50, (UINT64_C(1) << 50) - 9};
+    uint64_t before = 0, first = 0;
+    for (size_t i = 0; i < sizeof clocks_us / sizeof *clocks_us; i++) {
+        struct store *store = open_it();
+        assert_int_equal(store_first_number(store, clocks_us[i], &first, NULL), BASE_OK);
+        assert_true(first >= clocks_us[i] && first >= before + STORE_NUMBERS_A_START);
+        before = first;
+        store_close(&store);
+    }
+}
+
+static void sql(const char *text)
+{
+    char path[128];
+    sqlite3 *db;
+    snprintf(path, sizeof path, "%s/server.db", dir);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, text, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+static void an_older_schema_is_brought_up_to_date(void **state)
+{
+    (void)state;
+    struct store *store = open_it();
+    struct store_dataset put = {.name = "photos", .path = "/data", .state = "ready"};
+    assert_int_equal(store_dataset_put(store, &put, NULL), BASE_OK);
+    store_close(&store);
+    sql("DROP TABLE numbers; PRAGMA user_version=1"); /* as the first build left it */
+    store = open_it();
+    struct seen seen = {0};
+    uint64_t first;
+    assert_int_equal(store_datasets_each(store, see_dataset, &seen, NULL), BASE_OK);
+    assert_int_equal(seen.count, 1);
+    assert_int_equal(store_first_number(store, 1, &first, NULL), BASE_OK);
+    store_close(&store);
+}
+
+static void a_write_is_all_or_nothing(void **state)
+{
+    (void)state;
+    struct store *store = open_it();
+    struct store_job job = {.id = "run", .dataset = "photos", .record = ""};
+    struct seen seen = {0};
+    assert_int_equal(store_begin(store, NULL), BASE_OK);
+    assert_int_equal(store_job_put(store, &job, NULL), BASE_OK);
+    store_rollback(store);
+    assert_int_equal(store_jobs_each(store, see_job, &seen, NULL), BASE_OK);
+    assert_int_equal(seen.count, 0);
+    assert_int_equal(store_begin(store, NULL), BASE_OK);
+    assert_int_equal(store_job_put(store, &job, NULL), BASE_OK);
+    assert_int_equal(store_commit(store, NULL), BASE_OK);
+    assert_int_equal(store_jobs_each(store, see_job, &seen, NULL), BASE_OK);
+    assert_int_equal(seen.count, 1);
+    store_close(&store);
+}
+
 static void two_servers_cannot_share_a_state(void **state)
 {
     (void)state;
@@ -166,10 +227,7 @@ static void a_newer_schema_and_garbage_are_refused(void **state)
     store_close(&store);
     char path[128];
     snprintf(path, sizeof path, "%s/server.db", dir);
-    sqlite3 *db;
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, "PRAGMA user_version=99", NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
+    sql("PRAGMA user_version=99");
     struct base_error error;
     assert_int_equal(store_open(&store, dir, &error), BASE_UNSUPPORTED);
     assert_non_null(strstr(error.text, "schema 99"));
@@ -189,6 +247,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(datasets_survive_a_restart, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(jobs_streams_and_bad_items_survive, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(numbers_rise_over_restarts_whatever_the_clock_says, make_dir,
+                                        remove_dir),
+        cmocka_unit_test_setup_teardown(an_older_schema_is_brought_up_to_date, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(a_write_is_all_or_nothing, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(two_servers_cannot_share_a_state, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(a_newer_schema_and_garbage_are_refused, make_dir, remove_dir),
     };

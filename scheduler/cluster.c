@@ -129,6 +129,11 @@ void cluster_settle(struct scheduler_cluster *cluster)
     cluster->members_changed = cluster->jobs_changed = false;
 }
 
+uint64_t scheduler_cluster_revision(const struct scheduler_cluster *cluster)
+{
+    return cluster->revision;
+}
+
 void scheduler_cluster_tick(struct scheduler_cluster *cluster, int64_t now_ns)
 {
     if (now_ns > cluster->now_ns)
@@ -202,17 +207,28 @@ bool scheduler_cluster_take_job(struct scheduler_cluster *cluster, char id[SCHED
         memcpy(id, record.id, SCHEDULER_JOB_CHARS);
         return true;
     }
+    bool due = cluster->now_ns >= cluster->cursors_ns;
     for (int i = 0; i < cluster->job_count; i++) {
         struct cluster_job *job = cluster->jobs[i];
-        bool due = job->moved && cluster->now_ns - job->stored_ns >= BASE_NS_PER_S;
-        if (!job->unstored && !due)
+        if (!job->unstored && !(job->moved && due))
             continue;
         job->unstored = job->moved = false;
-        job->stored_ns = cluster->now_ns;
         memcpy(id, job->view.id, SCHEDULER_JOB_CHARS);
         return true;
     }
+    if (due)
+        cluster->cursors_ns = cluster->now_ns + BASE_NS_PER_S;
     return false;
+}
+
+void scheduler_cluster_store_again(struct scheduler_cluster *cluster)
+{
+    for (int i = 0; i < cluster->stream_count; i++)
+        cluster->streams[i]->unstored = true;
+    for (int i = 0; i < cluster->job_count; i++) {
+        enum scheduler_job_state state = cluster->jobs[i]->view.state;
+        cluster->jobs[i]->unstored = state != SCHEDULER_JOB_CLOSED && state != SCHEDULER_JOB_REFUSED;
+    }
 }
 
 /* ---- queries ---- */

@@ -45,7 +45,7 @@
 #define SCHEDULER_WORDS_CHARS 512
 #define SCHEDULER_WORLD_MAX 16384
 #define SCHEDULER_BATCH_MAX 1048576
-#define SCHEDULER_JOBS_MAX 4096    /* with those not yet forgotten; more: BUSY */
+#define SCHEDULER_JOBS_MAX 4096 /* live ones: BUSY; ended ones are forgotten earlier when there is no room */
 #define SCHEDULER_STREAMS_MAX 1024 /* candidates, and live streams; more: BUSY */
 
 struct scheduler_cluster;
@@ -101,7 +101,8 @@ struct scheduler_worker_report {
     int front_count;
 };
 
-/* Renews the lease. CONFLICT: a later incarnation of this worker has synced. BUSY: too many workers. */
+/* Renews the lease. CONFLICT: a later incarnation of this worker has synced. BUSY: too many workers
+ * (the longest lost is forgotten for a new one). */
 enum base_code scheduler_cluster_worker_sync(struct scheduler_cluster *cluster, int64_t now_ns,
                                              const struct scheduler_worker_report *report,
                                              struct base_error *error);
@@ -169,6 +170,9 @@ enum base_code scheduler_cluster_job_sync(struct scheduler_cluster *cluster, int
 enum base_code scheduler_cluster_job_close(struct scheduler_cluster *cluster, int64_t now_ns,
                                            const struct scheduler_job_report *report,
                                            struct base_error *error);
+
+/* Rises with every change that a worker or a job can see. */
+uint64_t scheduler_cluster_revision(const struct scheduler_cluster *cluster);
 
 /* Leases, settling, grace, forgetting. Early ticks are harmless. */
 void scheduler_cluster_tick(struct scheduler_cluster *cluster, int64_t now_ns);
@@ -258,11 +262,13 @@ const struct scheduler_job *scheduler_cluster_job(const struct scheduler_cluster
 /* ---- what must outlive the server ---- */
 
 /* The next stream or job whose stored record is out of date; false: none. *gone: remove the record. Of a stream, the
- * identity and plan.version are stored; of a job, its request (rank 0's shape), stream hash, first_epoch and at. A job's
- * cursor alone makes no new record more often than once a second. */
+ * identity and plan.version are stored; of a job, its request (any rank's), stream hash (if has_start), first_epoch and
+ * at. Cursors alone make new records, all jobs' together, no more often than once a second. */
 bool scheduler_cluster_take_stream(struct scheduler_cluster *cluster, uint8_t hash[BASE_SHA256_BYTES],
                                    bool *gone);
 bool scheduler_cluster_take_job(struct scheduler_cluster *cluster, char id[SCHEDULER_JOB_CHARS], bool *gone);
+/* What was taken was not stored: all streams and jobs are out of date again. (Records not removed stay too long.) */
+void scheduler_cluster_store_again(struct scheduler_cluster *cluster);
 
 /* Refills a new cluster, before any event. The stream is live, without a plan until restart_ms are over and a worker
  * serves it, then with versions over plan_version. `identity`: its given parts; it is sealed here. */

@@ -270,10 +270,38 @@ static void replace_launch(struct scheduler_cluster *cluster, struct cluster_job
     cluster_line(cluster, "job %s: a new start of it begins", job->view.id);
 }
 
+static void remove_job(struct scheduler_cluster *cluster, int index)
+{
+    struct cluster_job *job = cluster->jobs[index];
+    memmove(&cluster->jobs[index], &cluster->jobs[index + 1],
+            (size_t)(--cluster->job_count - index) * sizeof *cluster->jobs);
+    cluster_gone_push(cluster, job->view.id, NULL);
+    cluster_job_destroy(job);
+    cluster->jobs_changed = true;
+    cluster->revision++;
+}
+
+/* One that has ended makes room: rather one that cannot come back, of these the longest ended. */
+static bool forget_ended(struct scheduler_cluster *cluster)
+{
+    int best = -1;
+    for (int i = 0; i < cluster->job_count; i++) {
+        const struct cluster_job *job = cluster->jobs[i], *other = best < 0 ? NULL : cluster->jobs[best];
+        bool lost = job->view.state == SCHEDULER_JOB_LOST;
+        bool other_lost = other && other->view.state == SCHEDULER_JOB_LOST;
+        if (job->ended_ns != CLUSTER_NEVER_NS &&
+            (!other || (lost == other_lost ? job->ended_ns < other->ended_ns : other_lost)))
+            best = i;
+    }
+    if (best >= 0)
+        remove_job(cluster, best);
+    return best >= 0;
+}
+
 static enum base_code insert_job(struct scheduler_cluster *cluster, struct cluster_job *asked,
                                  struct base_error *error)
 {
-    if (cluster->job_count == SCHEDULER_JOBS_MAX)
+    if (cluster->job_count == SCHEDULER_JOBS_MAX && !forget_ended(cluster))
         return base_error_set(error, BASE_BUSY, "job %s: there are %d jobs, the most that one server keeps",
                               asked->view.id, SCHEDULER_JOBS_MAX);
     if (!cluster_grow(&cluster->jobs, cluster->job_count, sizeof *cluster->jobs))
@@ -461,6 +489,9 @@ static enum base_code check_report(const struct cluster_job *job, const struct s
     if (report->has_cursor && report->at.position > job->view.shape.positions)
         return base_error_set(error, BASE_INVALID, "job %s: rank %u is at position %" PRIu64 " of %" PRIu64,
                               report->job, report->rank, report->at.position, job->view.shape.positions);
+    if (report->has_cursor && report->at.epoch == UINT32_MAX)
+        return base_error_set(error, BASE_INVALID, "job %s: rank %u is at epoch %u, beyond the last",
+                              report->job, report->rank, report->at.epoch);
     return BASE_OK;
 }
 
@@ -530,20 +561,13 @@ static void expire_ranks(struct scheduler_cluster *cluster, struct cluster_job *
 
 void cluster_job_expire(struct scheduler_cluster *cluster)
 {
-    int kept = 0;
-    for (int i = 0; i < cluster->job_count; i++) {
+    for (int i = cluster->job_count - 1; i >= 0; i--) {
         struct cluster_job *job = cluster->jobs[i];
         if (cluster->now_ns >= job->check_ns)
             expire_ranks(cluster, job);
-        if (cluster->now_ns < forget_ns(cluster, job)) {
-            cluster->jobs[kept++] = job;
-            continue;
-        }
-        cluster_gone_push(cluster, job->view.id, NULL);
-        cluster_job_destroy(job);
-        cluster->jobs_changed = true;
+        if (cluster->now_ns >= forget_ns(cluster, job))
+            remove_job(cluster, i);
     }
-    cluster->job_count = kept;
 }
 
 int64_t cluster_job_deadline_ns(const struct scheduler_cluster *cluster)

@@ -57,6 +57,22 @@ static void remove_member(struct scheduler_cluster *cluster, struct cluster_memb
             (size_t)(--cluster->member_count - at) * sizeof *cluster->members);
     cluster_member_destroy(member);
     cluster->members_changed = true;
+    cluster->revision++;
+}
+
+/* The longest lost one makes room for another. */
+static bool forget_lost(struct scheduler_cluster *cluster)
+{
+    struct cluster_member *oldest = NULL;
+    for (int i = 0; i < cluster->member_count; i++) {
+        struct cluster_member *member = cluster->members[i];
+        if (member->view.state == SCHEDULER_WORKER_LOST &&
+            (!oldest || member->view.seen_ns < oldest->view.seen_ns))
+            oldest = member;
+    }
+    if (oldest)
+        remove_member(cluster, oldest);
+    return oldest != NULL;
 }
 
 static struct cluster_member *insert_member(struct scheduler_cluster *cluster, uint64_t id)
@@ -127,6 +143,18 @@ void cluster_member_forget_key(struct scheduler_cluster *cluster, const uint8_t 
 
 /* ---- a sync ---- */
 
+/* The first worker that can give a manifest's pages is news to those that want them. */
+static void tell_first_holder(struct scheduler_cluster *cluster, const struct cluster_member *holder,
+                              const uint8_t *version)
+{
+    for (int i = 0; i < cluster->member_count; i++)
+        if (cluster->members[i] != holder && cluster_member_eligible(cluster->members[i], version, NULL))
+            return;
+    for (int i = 0; i < cluster->member_count; i++)
+        if (cluster->members[i] != holder && cluster->members[i]->view.state != SCHEDULER_WORKER_LOST)
+            cluster_member_touch(cluster, cluster->members[i]);
+}
+
 /* All or nothing: on failure the old list stays. */
 static bool take_datasets(struct scheduler_cluster *cluster, struct cluster_member *member,
                           const struct scheduler_worker_report *report)
@@ -143,6 +171,8 @@ static bool take_datasets(struct scheduler_cluster *cluster, struct cluster_memb
                  report->datasets[i].error ? report->datasets[i].error : "");
         const struct cluster_held *old = find_held(member, held[i].version);
         same = same && old && old->eligible == held[i].eligible && strcmp(old->error, held[i].error) == 0;
+        if (held[i].eligible && !(old && old->eligible))
+            tell_first_holder(cluster, member, held[i].version);
     }
     free(member->held);
     member->held = held;
@@ -295,7 +325,7 @@ enum base_code scheduler_cluster_worker_sync(struct scheduler_cluster *cluster, 
                               "worker %" PRIu64 ": incarnation %" PRIu64 " is over, %" PRIu64 " has begun",
                               report->id, report->incarnation, member->view.incarnation);
     }
-    if (!member && cluster->member_count == SCHEDULER_PLAN_WORKERS)
+    if (!member && cluster->member_count == SCHEDULER_PLAN_WORKERS && !forget_lost(cluster))
         return base_error_set(error, BASE_BUSY,
                               "worker %" PRIu64 ": there are %d workers, the most that a plan has",
                               report->id, SCHEDULER_PLAN_WORKERS);

@@ -54,6 +54,7 @@ struct cluster_stream {
     struct scheduler_live_stream view;
     int64_t plan_from_ns; /* loaded: no plan before; INT64_MIN: not or no longer */
     int64_t unread_ns;    /* since when no live job reads it; CLUSTER_NEVER_NS: one does */
+    uint64_t homes;       /* hash of the workers that the plan was made for */
     bool has_front;
     struct scheduler_cursor front; /* the furthest that is known of live jobs */
     int readers;                   /* live RUNNING jobs, when last counted */
@@ -90,7 +91,6 @@ struct cluster_job {
     int64_t check_ns;        /* no rank's lease ends before */
     int64_t ended_ns;        /* LOST, CLOSED, REFUSED since; CLUSTER_NEVER_NS: not */
     bool unstored, moved;    /* moved: only its cursor is not stored */
-    int64_t stored_ns;
 };
 
 struct cluster_gone {
@@ -103,6 +103,7 @@ struct scheduler_cluster {
     struct scheduler_cluster_options options;
     int64_t now_ns; /* of the latest event */
     uint64_t revision;
+    int64_t cursors_ns;  /* when moved jobs are stored at the earliest */
     uint32_t plan_floor; /* no new stream's versions begin below */
     bool members_changed, jobs_changed;
     struct cluster_member **members; /* by id */

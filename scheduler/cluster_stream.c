@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PRINTS_REMEMBERED = 8 }; /* a cluster has a few builds, not as many as workers */
+
 void cluster_short(const uint8_t *hash, char text[CLUSTER_SHORT_CHARS])
 {
     base_hash_to_hex(hash, (CLUSTER_SHORT_CHARS - 1) / 2, text);
@@ -114,6 +116,14 @@ static bool choose_being_read(const struct scheduler_cluster *cluster,
     return most > 0;
 }
 
+static bool contains_print(uint8_t (*prints)[16], int count, const uint8_t *print)
+{
+    for (int i = 0; i < count; i++)
+        if (memcmp(prints[i], print, sizeof prints[i]) == 0)
+            return true;
+    return false;
+}
+
 bool cluster_fingerprint_choose(const struct scheduler_cluster *cluster,
                                 const struct cluster_candidate *candidate, uint8_t *fingerprint)
 {
@@ -122,11 +132,15 @@ bool cluster_fingerprint_choose(const struct scheduler_cluster *cluster,
         return true;
     if (!cluster_candidate_settled(cluster, candidate))
         return false;
+    uint8_t weighed[PRINTS_REMEMBERED][sizeof candidate->identity.fingerprint];
+    int count = 0;
     for (int i = 0; i < cluster->member_count; i++) { /* by id: ties go to the lowest */
         const struct cluster_print *print =
             cluster_member_print(cluster->members[i], candidate->identity.hash);
-        if (!print || print->failed)
+        if (!print || print->failed || contains_print(weighed, count, print->fingerprint))
             continue;
+        if (count < PRINTS_REMEMBERED)
+            memcpy(weighed[count++], print->fingerprint, sizeof print->fingerprint);
         double weight = weight_behind(cluster, candidate, print->fingerprint);
         if (weight > most) {
             most = weight;
@@ -162,36 +176,54 @@ void cluster_stream_touch(struct scheduler_cluster *cluster, const struct cluste
             cluster_job_touch(cluster, cluster->jobs[i]);
 }
 
-void cluster_stream_plan(struct scheduler_cluster *cluster, struct cluster_stream *stream)
+static int list_homes(const struct scheduler_cluster *cluster, const struct cluster_stream *stream,
+                      struct scheduler_plan_worker *workers)
 {
-    struct scheduler_plan_worker workers[SCHEDULER_PLAN_WORKERS];
-    struct scheduler_plan next;
-    char name[CLUSTER_SHORT_CHARS];
-    int count = 0, moved = 0;
-    if (cluster->now_ns < stream->plan_from_ns)
-        return;
+    int count = 0;
     for (int i = 0; i < cluster->member_count; i++) {
         const struct cluster_member *member = cluster->members[i];
         if (member->view.state == SCHEDULER_WORKER_READY && cluster_member_serves(member, &stream->view))
             workers[count++] = (struct scheduler_plan_worker){member->view.id, member->view.weight};
     }
-    stream->plan_from_ns = INT64_MIN;
-    if (count == 0 && !stream->view.planned)
-        return; /* after a restart clients do better with the plan that they have */
-    scheduler_plan_next(&stream->view.plan, workers, count, &next);
-    if (next.version == stream->view.plan.version)
-        return;
+    return count;
+}
+
+static void take_plan(struct scheduler_cluster *cluster, struct cluster_stream *stream,
+                      const struct scheduler_plan *next, int workers)
+{
+    char name[CLUSTER_SHORT_CHARS];
+    int moved = 0;
     for (int slot = 0; slot < SCHEDULER_PLAN_SLOTS; slot++)
-        moved += next.primary[slot] != stream->view.plan.primary[slot];
-    stream->view.plan = next;
+        moved += next->primary[slot] != stream->view.plan.primary[slot];
+    stream->view.plan = *next;
     stream->view.planned = stream->unstored = true;
-    if (next.version > cluster->plan_floor)
-        cluster->plan_floor = next.version;
+    if (next->version > cluster->plan_floor)
+        cluster->plan_floor = next->version;
     cluster->counts.plan_changes++;
     cluster->counts.slots_moved += (uint64_t)moved;
     cluster_short(stream->view.identity.hash, name);
-    cluster_line(cluster, "stream %s: plan %u, %d workers, %d slots moved", name, next.version, count, moved);
+    cluster_line(cluster, "stream %s: plan %u, %d workers, %d slots moved", name, next->version, workers,
+                 moved);
     cluster_stream_touch(cluster, stream);
+}
+
+void cluster_stream_plan(struct scheduler_cluster *cluster, struct cluster_stream *stream)
+{
+    struct scheduler_plan_worker workers[SCHEDULER_PLAN_WORKERS];
+    struct scheduler_plan next;
+    if (cluster->now_ns < stream->plan_from_ns)
+        return;
+    int count = list_homes(cluster, stream, workers);
+    stream->plan_from_ns = INT64_MIN;
+    if (count == 0 && !stream->view.planned)
+        return; /* after a restart clients do better with the plan that they have */
+    uint64_t homes = base_hash_xxh3(workers, (size_t)count * sizeof workers[0]);
+    if (stream->view.planned && homes == stream->homes)
+        return; /* a plan costs much more than this look */
+    stream->homes = homes;
+    scheduler_plan_next(&stream->view.plan, workers, count, &next);
+    if (next.version != stream->view.plan.version)
+        take_plan(cluster, stream, &next, count);
 }
 
 static struct cluster_stream *make_stream(struct scheduler_cluster *cluster,

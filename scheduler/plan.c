@@ -204,13 +204,13 @@ static void second_quotas(const struct draft *draft, int home, int *quota)
     }
     for (; left > 0; left--) {
         int best = NOBODY;
+        double least = INFINITY;
         for (int i = 0; i < draft->count; i++) {
             if (i == home || more[i])
                 continue;
             double mine = excess(draft, i) + draft->seconds[i] / (draft->share[i] + 1);
-            if (best == NOBODY ||
-                mine < excess(draft, best) + draft->seconds[best] / (draft->share[best] + 1) - 1e-9)
-                best = i;
+            if (mine < least - 1e-9)
+                best = i, least = mine;
         }
         if (best == NOBODY)
             return;

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What bounds the cluster machine: full tables, writes that failed, numbers at their end, who is woken. */
+#include "tests/unit/scheduler/cluster_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct scheduler_cluster *cluster;
+static struct base_error error;
+static int64_t now;
+static const struct fake_worker a = {.id = 1, .incarnation = 1, .weight = 2, .bits = 0xaa},
+                                b = {.id = 2, .incarnation = 1, .weight = 2, .bits = 0xaa};
+
+static int setup(void **state)
+{
+    (void)state;
+    now = 1000 * SECOND;
+    return scheduler_cluster_create(&cluster, NULL, &error);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    scheduler_cluster_destroy(cluster);
+    return 0;
+}
+
+static void sync_worker(const struct fake_worker *worker)
+{
+    assert_int_equal(fixture_sync(cluster, now, worker, &error), BASE_OK);
+}
+
+static const struct scheduler_job *open_job(const struct scheduler_job_request *request)
+{
+    assert_int_equal(scheduler_cluster_job_open(cluster, now, request, &error), BASE_OK);
+    return scheduler_cluster_job(cluster, request->job);
+}
+
+static enum base_code sync_at(const char *job, uint32_t epoch, uint64_t position)
+{
+    struct scheduler_job_report report = {job, 0, 1, true, {epoch, position}};
+    return scheduler_cluster_job_sync(cluster, now, &report, &error);
+}
+
+static void close_job(const char *job)
+{
+    struct scheduler_job_report report = {.job = job, .generation = 1};
+    assert_int_equal(scheduler_cluster_job_close(cluster, now, &report, &error), BASE_OK);
+}
+
+/* What could not be stored is told again, cursors and all. */
+static void what_was_not_stored_is_told_again(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one"), other = fixture_request("two");
+    uint8_t hash[32];
+    char id[SCHEDULER_JOB_CHARS];
+    bool gone = true;
+    sync_worker(&a);
+    open_job(&request), open_job(&other);
+    sync_worker(&a);
+    close_job("two");
+    while (scheduler_cluster_take_stream(cluster, hash, &gone) ||
+           scheduler_cluster_take_job(cluster, id, &gone))
+        continue;
+    scheduler_cluster_store_again(cluster);
+    assert_true(scheduler_cluster_take_stream(cluster, hash, &gone) && !gone);
+    assert_true(scheduler_cluster_take_job(cluster, id, &gone) && !gone);
+    assert_string_equal(id, "one"); /* the closed one stays removed */
+    assert_false(scheduler_cluster_take_job(cluster, id, &gone));
+}
+
+/* Workers that got new ids with each start filled the table for an hour. */
+static void lost_workers_make_room(void **state)
+{
+    (void)state;
+    struct fake_worker many = a;
+    for (int i = 0; i < SCHEDULER_PLAN_WORKERS; i++) {
+        many.id = 1000 + (uint64_t)i;
+        assert_int_equal(fixture_sync(cluster, now, &many, &error), BASE_OK);
+    }
+    many.id = 5;
+    assert_int_equal(fixture_sync(cluster, now, &many, &error), BASE_BUSY);
+    many.id = 1001;
+    assert_int_equal(fixture_sync(cluster, now += 5 * SECOND, &many, &error), BASE_OK);
+    scheduler_cluster_tick(cluster, now += 6 * SECOND); /* all but 1001 are lost */
+    uint64_t revision = scheduler_cluster_revision(cluster);
+    many.id = 5;
+    assert_int_equal(fixture_sync(cluster, now, &many, &error), BASE_OK);
+    assert_int_equal(scheduler_cluster_worker_count(cluster), SCHEDULER_PLAN_WORKERS);
+    assert_non_null(scheduler_cluster_worker(cluster, 1001));
+    assert_null(scheduler_cluster_worker(cluster, 1000));
+    assert_true(scheduler_cluster_revision(cluster) > revision);
+}
+
+/* A search of many short trials was refused its 4097th within an hour. */
+static void ended_jobs_make_room(void **state)
+{
+    (void)state;
+    char id[32] = "alive";
+    struct scheduler_job_request request = fixture_request(id);
+    open_job(&request);
+    for (int i = 1; i < SCHEDULER_JOBS_MAX; i++) {
+        snprintf(id, sizeof id, "trial-%d", i);
+        open_job(&request);
+        close_job(id);
+    }
+    strcpy(id, "one-more");
+    assert_int_equal(open_job(&request)->state, SCHEDULER_JOB_PREPARING);
+    assert_int_equal(scheduler_cluster_job_count(cluster), SCHEDULER_JOBS_MAX);
+    assert_null(scheduler_cluster_job(cluster, "trial-1"));
+    assert_non_null(scheduler_cluster_job(cluster, "trial-2"));
+    assert_non_null(scheduler_cluster_job(cluster, "alive"));
+}
+
+/* Whoever wants a manifest's pages waited out a poll before it heard whom to ask. */
+static void the_first_holder_of_a_manifest_is_news(void **state)
+{
+    (void)state;
+    struct fake_worker waiting = b;
+    waiting.not_eligible = true;
+    sync_worker(&waiting);
+    uint64_t revision = scheduler_cluster_worker(cluster, b.id)->revision;
+    sync_worker(&a);
+    assert_true(scheduler_cluster_worker(cluster, b.id)->revision > revision);
+    revision = scheduler_cluster_worker(cluster, b.id)->revision;
+    sync_worker(&a);
+    sync_worker(&waiting);
+    assert_int_equal(scheduler_cluster_worker(cluster, b.id)->revision, revision); /* once */
+}
+
+static void an_epoch_beyond_the_last_is_refused(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    sync_worker(&a);
+    open_job(&request);
+    sync_worker(&a);
+    assert_int_equal(sync_at("one", UINT32_MAX, 0), BASE_INVALID);
+    assert_int_equal(sync_at("one", UINT32_MAX - 1, 10), BASE_OK);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(what_was_not_stored_is_told_again),
+        TEST(lost_workers_make_room),
+        TEST(ended_jobs_make_room),
+        TEST(the_first_holder_of_a_manifest_is_news),
+        TEST(an_epoch_beyond_the_last_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

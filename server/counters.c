@@ -59,11 +59,29 @@ void server_counters_set(struct server *server, const Millrace__V1__WorkerSync *
     struct server_worker_counters **at = &server->counters;
     while (*at && (*at)->worker != sync->worker)
         at = &(*at)->next;
+    server->counters_count += !*at;
     if (*at) {
         made->next = (*at)->next;
         free(*at);
     }
     *at = made;
+}
+
+void server_counters_prune(struct server *server)
+{
+    struct server_worker_counters **at = &server->counters;
+    if (server->counters_count <= scheduler_cluster_worker_count(server->cluster))
+        return;
+    while (*at) {
+        struct server_worker_counters *counters = *at;
+        if (scheduler_cluster_worker(server->cluster, counters->worker)) {
+            at = &counters->next;
+            continue;
+        }
+        *at = counters->next;
+        free(counters);
+        server->counters_count--;
+    }
 }
 
 double server_counters_sum(const struct server *server, uint64_t worker, const char *name)

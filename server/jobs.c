@@ -54,6 +54,29 @@ void server_jobs_remove(struct server_jobs *jobs, const char *id)
     }
 }
 
+/* What of it an open says: the dataset, the pipeline, the record. False: no memory, nothing changed. */
+static bool describe(struct server_job *job, const Millrace__V1__JobOpen *open, const char *pipeline_text)
+{
+    size_t size = millrace__v1__job_open__get_packed_size(open);
+    char *dataset = strdup(open->dataset), *text = strdup(pipeline_text);
+    uint8_t *record = malloc(size ? size : 1);
+    if (!dataset || !text || !record) {
+        free(dataset);
+        free(text);
+        free(record);
+        return false;
+    }
+    millrace__v1__job_open__pack(open, record);
+    free(job->dataset);
+    free(job->pipeline_text);
+    free(job->record);
+    job->dataset = dataset;
+    job->pipeline_text = text;
+    job->record = record;
+    job->record_size = size;
+    return true;
+}
+
 static struct server_job *job_create(const Millrace__V1__JobOpen *open, const char *pipeline_text)
 {
     struct server_job *job = calloc(1, sizeof *job);
@@ -61,16 +84,11 @@ static struct server_job *job_create(const Millrace__V1__JobOpen *open, const ch
         return NULL;
     memcpy(job->id, open->job, strlen(open->job) + 1);
     job->world = open->world;
-    job->dataset = strdup(open->dataset);
-    job->pipeline_text = strdup(pipeline_text);
     job->ranks = calloc(open->world, sizeof *job->ranks);
-    job->record_size = millrace__v1__job_open__get_packed_size(open);
-    job->record = malloc(job->record_size ? job->record_size : 1);
-    if (!job->dataset || !job->pipeline_text || !job->ranks || !job->record) {
+    if (!job->ranks || !describe(job, open, pipeline_text)) {
         job_destroy(job);
         return NULL;
     }
-    millrace__v1__job_open__pack(open, job->record);
     return job;
 }
 
@@ -78,8 +96,10 @@ struct server_job *server_jobs_opened(struct server_jobs *jobs, const Millrace__
                                       const char *pipeline_text, int64_t now_ns)
 {
     struct server_job *job = server_jobs_find(jobs, open->job);
-    bool same = job && job->world == open->world && !strcmp(job->pipeline_text, pipeline_text);
-    if (!same) {
+    if (job && job->world == open->world) { /* perhaps a new start of it, which may ask for other things */
+        if (!describe(job, open, pipeline_text))
+            return NULL;
+    } else {
         struct server_job *fresh = job_create(open, pipeline_text);
         if (!fresh)
             return NULL;

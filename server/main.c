@@ -214,7 +214,7 @@ static void stop(struct program *program)
     if (program->rpc)
         rpc_server_set_serving(program->rpc, false);
     if (program->server.store)
-        server_persist(&program->server);
+        server_persist(&program->server, base_clock_now_ns());
     server_park_destroy(program->server.park);
     program->server.park = NULL;
     if (program->rpc)

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { HOLDERS_MAX = 16, BAD_LISTED_MAX = 100, NOBODY = 65535 };
+enum { HOLDERS_MAX = 16, BAD_LISTED_MAX = 100, ERRORS_LISTED_MAX = 100, NOBODY = 65535 };
 
 #define NEW(arena, message, init) message_new(arena, sizeof(message), &(const message)init)
 
@@ -30,6 +30,18 @@ static ProtobufCBinaryData view(const uint8_t *bytes, size_t size)
         uint8_t *to;
     } cast = {.from = bytes};
     return (ProtobufCBinaryData){size, cast.to};
+}
+
+/* How many of `count` messages of a list fit into `most_bytes`. */
+static size_t fit(void *const *messages, size_t count, size_t most_bytes)
+{
+    size_t bytes = 0, fits = 0;
+    for (; fits < count && messages[fits]; fits++) {
+        bytes += protobuf_c_message_get_packed_size(messages[fits]) + 6; /* and its tag and length */
+        if (bytes > most_bytes)
+            break;
+    }
+    return fits;
 }
 
 /* ---- parts ---- */
@@ -221,6 +233,21 @@ Millrace__V1__WorkerOrders *server_replies_orders(struct server_arena *arena, co
     return orders;
 }
 
+int server_replies_cut_plans(Millrace__V1__WorkerOrders *orders)
+{
+    int cut = 0;
+    size_t bytes = millrace__v1__worker_orders__get_packed_size(orders);
+    for (size_t i = orders->n_streams; i-- > 0 && bytes > SERVER_REPLIES_MESSAGE_BYTES;) {
+        Millrace__V1__StreamOrder *order = orders->streams[i];
+        if (!order->plan)
+            continue;
+        bytes -= millrace__v1__plan__get_packed_size(order->plan);
+        order->plan = NULL;
+        cut++;
+    }
+    return cut;
+}
+
 static Millrace__V1__WorkerInfo *worker_info(struct server_arena *arena, const struct server *server,
                                              const struct scheduler_worker *worker, int64_t now_ns)
 {
@@ -239,7 +266,7 @@ static Millrace__V1__WorkerInfo *worker_info(struct server_arena *arena, const s
 }
 
 Millrace__V1__WorkersReply *server_replies_workers(struct server_arena *arena, const struct server *server,
-                                                   int64_t now_ns)
+                                                   int64_t now_ns, size_t most_bytes)
 {
     Millrace__V1__WorkersReply *reply =
         NEW(arena, Millrace__V1__WorkersReply, MILLRACE__V1__WORKERS_REPLY__INIT);
@@ -249,6 +276,9 @@ Millrace__V1__WorkersReply *server_replies_workers(struct server_arena *arena, c
     for (int i = 0; i < count; i++)
         reply->workers[reply->n_workers++] =
             worker_info(arena, server, scheduler_cluster_worker_at(server->cluster, i), now_ns);
+    size_t fits = fit((void **)reply->workers, reply->n_workers, most_bytes);
+    reply->omitted = (uint32_t)(reply->n_workers - fits);
+    reply->n_workers = fits;
     return reply;
 }
 
@@ -271,11 +301,12 @@ static void list_bad(void *context, const struct store_bad_item *bad)
     listing->info->bad[listing->info->n_bad++] = item;
 }
 
+/* Workers that are eligible are counted; why others are not is said of the first of them, when `errors`. */
 static void add_workers(struct server_arena *arena, const struct server *server,
-                        const struct server_dataset *dataset, Millrace__V1__DatasetInfo *info)
+                        const struct server_dataset *dataset, bool errors, Millrace__V1__DatasetInfo *info)
 {
-    int count = scheduler_cluster_worker_count(server->cluster);
-    if (!(info->worker_errors = pointers(arena, (size_t)count)))
+    int count = scheduler_cluster_worker_count(server->cluster), more = 0;
+    if (!(info->worker_errors = pointers(arena, ERRORS_LISTED_MAX + 1)))
         return;
     for (int i = 0; i < count; i++) {
         const struct scheduler_worker *worker = scheduler_cluster_worker_at(server->cluster, i);
@@ -284,10 +315,16 @@ static void add_workers(struct server_arena *arena, const struct server *server,
             continue;
         if (scheduler_cluster_eligible(server->cluster, worker->id, dataset->version, &error))
             info->eligible_workers++;
-        else if (error && error[0])
+        else if (!errors || !error || !error[0])
+            continue;
+        else if (info->n_worker_errors == ERRORS_LISTED_MAX)
+            more++;
+        else
             info->worker_errors[info->n_worker_errors++] =
                 server_arena_print(arena, "worker %" PRIu64 ": %s", worker->id, error);
     }
+    if (more)
+        info->worker_errors[info->n_worker_errors++] = server_arena_print(arena, "and %d more", more);
 }
 
 Millrace__V1__DatasetInfo *server_replies_dataset(struct server_arena *arena, const struct server *server,
@@ -306,7 +343,7 @@ Millrace__V1__DatasetInfo *server_replies_dataset(struct server_arena *arena, co
     if (!dataset->has_version)
         return info;
     info->version = view(dataset->version, BASE_SHA256_BYTES);
-    add_workers(arena, server, dataset, info);
+    add_workers(arena, server, dataset, whole, info);
     struct listing listing = {arena, info};
     info->bad = pointers(arena, BAD_LISTED_MAX);
     if (info->bad)
@@ -321,7 +358,8 @@ Millrace__V1__DatasetInfo *server_replies_dataset(struct server_arena *arena, co
     return info;
 }
 
-Millrace__V1__DatasetsReply *server_replies_datasets(struct server_arena *arena, const struct server *server)
+Millrace__V1__DatasetsReply *server_replies_datasets(struct server_arena *arena, const struct server *server,
+                                                     size_t most_bytes)
 {
     Millrace__V1__DatasetsReply *reply =
         NEW(arena, Millrace__V1__DatasetsReply, MILLRACE__V1__DATASETS_REPLY__INIT);
@@ -332,6 +370,9 @@ Millrace__V1__DatasetsReply *server_replies_datasets(struct server_arena *arena,
         return reply;
     for (const struct server_dataset *d = server_datasets_first(server->datasets); d; d = d->next)
         reply->datasets[reply->n_datasets++] = server_replies_dataset(arena, server, d, false);
+    size_t fits = fit((void **)reply->datasets, reply->n_datasets, most_bytes);
+    reply->omitted = (uint32_t)(reply->n_datasets - fits);
+    reply->n_datasets = fits;
     return reply;
 }
 
@@ -432,7 +473,8 @@ static Millrace__V1__JobInfo *job_info(struct server_arena *arena, const struct 
     return info;
 }
 
-Millrace__V1__JobsReply *server_replies_jobs(struct server_arena *arena, const struct server *server)
+Millrace__V1__JobsReply *server_replies_jobs(struct server_arena *arena, const struct server *server,
+                                             size_t most_bytes)
 {
     Millrace__V1__JobsReply *reply = NEW(arena, Millrace__V1__JobsReply, MILLRACE__V1__JOBS_REPLY__INIT);
     int count = scheduler_cluster_job_count(server->cluster);
@@ -440,5 +482,8 @@ Millrace__V1__JobsReply *server_replies_jobs(struct server_arena *arena, const s
         return reply;
     for (int i = 0; i < count; i++)
         reply->jobs[reply->n_jobs++] = job_info(arena, server, scheduler_cluster_job_at(server->cluster, i));
+    size_t fits = fit((void **)reply->jobs, reply->n_jobs, most_bytes);
+    reply->omitted = (uint32_t)(reply->n_jobs - fits);
+    reply->n_jobs = fits;
     return reply;
 }

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { LIVE_MAX = 16384 };
+enum { LIVE_MAX = SCHEDULER_PLAN_WORKERS, STORE_AGAIN_MS = 1000 };
 
 static const struct base_metric metrics[SERVER_METRICS] = {
     [SERVER_METRIC_CALLS] = {.name = "millrace_server_calls_total", .help = "Control calls received."},
@@ -26,6 +26,10 @@ static const struct base_metric metrics[SERVER_METRICS] = {
                                    .help = "Jobs that would share a stream but for their seed."},
     [SERVER_METRIC_FENCED] = {.name = "millrace_server_fenced_total",
                               .help = "Calls of processes of an earlier start of a job."},
+    [SERVER_METRIC_PLANS_LEFT_OUT] =
+        {.name = "millrace_server_plans_left_out_total",
+         .help = "Plans that a worker was not told, to fit a message: it serves whoever "
+                 "asks."},
 };
 
 /* ---- refilling ---- */
@@ -180,30 +184,78 @@ static enum base_code store_job(struct server *server, const struct scheduler_jo
         .epoch = job->at.epoch,
         .position = job->at.position,
     };
-    if (job->stream)
+    if (job->stream && job->has_start) /* one that waits for its start finds its stream again */
         memcpy(record.stream, job->stream->identity.hash, sizeof record.stream);
     return store_job_put(server->store, &record, error);
 }
 
-void server_persist(struct server *server)
-{
-    uint8_t hash[BASE_SHA256_BYTES];
-    char id[SCHEDULER_JOB_CHARS];
-    bool gone;
+/* One write of all that is out of date. */
+struct writing {
+    struct server *server;
+    bool begun;
+    enum base_code code;
     struct base_error error;
+};
+
+static bool write_begin(struct writing *writing)
+{
+    if (!writing->begun && !writing->code) {
+        writing->code = store_begin(writing->server->store, &writing->error);
+        writing->begun = !writing->code;
+    }
+    return !writing->code;
+}
+
+static void write_streams(struct writing *writing)
+{
+    struct server *server = writing->server;
+    uint8_t hash[BASE_SHA256_BYTES];
+    bool gone;
     while (scheduler_cluster_take_stream(server->cluster, hash, &gone)) {
         const struct scheduler_live_stream *live = scheduler_cluster_stream(server->cluster, hash);
-        if (gone ? store_stream_remove(server->store, hash, &error)
-                 : live && store_live(server, live, &error))
-            store_failed(server, "stream", &error);
+        if (!write_begin(writing))
+            continue;
+        if (gone)
+            writing->code = store_stream_remove(server->store, hash, &writing->error);
+        else if (live)
+            writing->code = store_live(server, live, &writing->error);
     }
+}
+
+static void write_jobs(struct writing *writing)
+{
+    struct server *server = writing->server;
+    char id[SCHEDULER_JOB_CHARS];
+    bool gone;
     while (scheduler_cluster_take_job(server->cluster, id, &gone)) {
         const struct scheduler_job *job = scheduler_cluster_job(server->cluster, id);
-        if (gone ? store_job_remove(server->store, id, &error) : job && store_job(server, job, &error))
-            store_failed(server, "job", &error);
+        if (write_begin(writing)) {
+            if (gone)
+                writing->code = store_job_remove(server->store, id, &writing->error);
+            else if (job)
+                writing->code = store_job(server, job, &writing->error);
+        }
         if (!job) /* a closed one is listed for a while */
             server_jobs_remove(&server->jobs, id);
     }
+}
+
+void server_persist(struct server *server, int64_t now_ns)
+{
+    struct writing writing = {.server = server};
+    if (now_ns < server->store_after_ns)
+        return;
+    write_streams(&writing);
+    write_jobs(&writing);
+    if (writing.begun && writing.code)
+        store_rollback(server->store);
+    else if (writing.begun)
+        writing.code = store_commit(server->store, &writing.error);
+    if (!writing.code)
+        return;
+    store_failed(server, "jobs and streams", &writing.error);
+    scheduler_cluster_store_again(server->cluster);
+    server->store_after_ns = now_ns + STORE_AGAIN_MS * BASE_NS_PER_MS;
 }
 
 /* ---- settling ---- */
@@ -241,12 +293,14 @@ static void copy_counts(struct server *server)
 int64_t server_settle(struct server *server, int64_t now_ns)
 {
     scheduler_cluster_tick(server->cluster, now_ns);
-    server_persist(server);
+    server_persist(server, now_ns);
     assign_orders(server);
     log_lines(server);
     copy_counts(server);
-    server_park_poll(server->park, now_ns);
-    int64_t machine_ns = scheduler_cluster_deadline_ns(server->cluster),
-            park_ns = server_park_wake_ns(server->park);
+    server_counters_prune(server);
+    uint64_t revision =
+        scheduler_cluster_revision(server->cluster) + server_datasets_revision(server->datasets);
+    int64_t park_ns = server_park_poll(server->park, now_ns, revision),
+            machine_ns = scheduler_cluster_deadline_ns(server->cluster);
     return machine_ns < park_ns ? machine_ns : park_ns;
 }

@@ -26,6 +26,7 @@ enum server_metric {
     SERVER_METRIC_STREAMS_MADE,
     SERVER_METRIC_NEAR_MISSES,
     SERVER_METRIC_FENCED,
+    SERVER_METRIC_PLANS_LEFT_OUT,
     SERVER_METRICS,
 };
 
@@ -38,6 +39,8 @@ struct server {
     struct server_jobs jobs;
     struct server_park *park;
     struct server_worker_counters *counters;
+    int counters_count;
+    int64_t store_after_ns; /* a write has failed: none before */
     struct base_metric metrics[SERVER_METRICS];
     const char *token_key; /* NULL: HTTP is open */
     bool stopping;
@@ -49,8 +52,8 @@ void server_close(struct server *server);
 
 /* After events: stores what changed, gives out orders, logs, answers parked calls. Returns when it wants to be called at the latest. */
 int64_t server_settle(struct server *server, int64_t now_ns);
-/* The part of it that must precede an answer. */
-void server_persist(struct server *server);
+/* The storing alone, for the end. */
+void server_persist(struct server *server, int64_t now_ns);
 
 extern const rpc_handler server_cluster_handlers[], server_datasets_handlers[], server_jobs_handlers[];
 
@@ -60,6 +63,8 @@ void server_counters_set(struct server *server, const Millrace__V1__WorkerSync *
 /* The sum of a worker's rows of that name; 0 when there is none. */
 double server_counters_sum(const struct server *server, uint64_t worker, const char *name);
 void server_counters_print(const struct server *server, struct base_buffer *out);
+/* Forgets those of workers that the machine has forgotten. */
+void server_counters_prune(struct server *server);
 void server_counters_fini(struct server *server);
 
 #endif

@@ -6,10 +6,17 @@
 #include "base/log.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DATASETS_MAX = 65536, PROBES_MAX = 4096, FRONTS_MAX = 4096 };
+enum {
+    DATASETS_MAX = 65536,
+    PROBES_MAX = 4096,
+    FRONTS_MAX = 4096,
+    BAD_NAME_CHARS = 1024,
+    BAD_CAUSE_CHARS = 256
+};
 
 static bool orders_ready(void *context, const ProtobufCMessage *message)
 {
@@ -20,9 +27,13 @@ static bool orders_ready(void *context, const ProtobufCMessage *message)
 static void orders_answer(void *context, struct rpc_call *call, const ProtobufCMessage *message)
 {
     const Millrace__V1__WorkerSync *sync = (const Millrace__V1__WorkerSync *)message;
+    struct server *server = context;
     struct server_arena arena;
     server_arena_init(&arena);
-    server_answer(context, call, &arena, server_replies_orders(&arena, context, sync->worker));
+    Millrace__V1__WorkerOrders *orders = server_replies_orders(&arena, server, sync->worker);
+    if (orders && !arena.failed)
+        base_metric_add(&server->metrics[SERVER_METRIC_PLANS_LEFT_OUT], server_replies_cut_plans(orders));
+    server_answer(server, call, &arena, orders);
 }
 
 static const struct server_park_kind orders_kind = {orders_ready, orders_answer};
@@ -140,17 +151,51 @@ static enum base_code sync_machine(struct server *server, const Millrace__V1__Wo
     return code;
 }
 
+/* Items of a version that is registered or read: what a worker says must not fill the disk. */
+static bool is_item(const struct server *server, const uint8_t *version, uint64_t item)
+{
+    const struct server_dataset *dataset = server_datasets_find_version(server->datasets, version);
+    if (dataset)
+        return item < dataset->items;
+    for (int i = 0; i < scheduler_cluster_stream_count(server->cluster); i++) {
+        const struct scheduler_stream *id = &scheduler_cluster_stream_at(server->cluster, i)->identity;
+        if (!memcmp(id->dataset_version, version, BASE_SHA256_BYTES))
+            return item < id->items;
+    }
+    return false;
+}
+
+static enum base_code put_bad_items(struct server *server, const Millrace__V1__WorkerSync *sync,
+                                    struct base_error *error)
+{
+    enum base_code code = store_begin(server->store, error);
+    if (code)
+        return code;
+    for (size_t i = 0; !code && i < sync->n_bad_items; i++) {
+        const Millrace__V1__BadItem *from = sync->bad_items[i];
+        char name[BAD_NAME_CHARS], cause[BAD_CAUSE_CHARS];
+        struct store_bad_item bad = {.item = from->item, .name = name, .cause = cause};
+        if (!copy_exact(&from->dataset_version, bad.version, BASE_SHA256_BYTES) ||
+            !is_item(server, bad.version, bad.item))
+            continue;
+        snprintf(name, sizeof name, "%s", from->name);
+        snprintf(cause, sizeof cause, "%s", from->cause);
+        code = store_bad_item_put(server->store, &bad, error);
+    }
+    if (code)
+        store_rollback(server->store);
+    return code ? code : store_commit(server->store, error);
+}
+
 static void keep_bad_items(struct server *server, const Millrace__V1__WorkerSync *sync)
 {
-    for (size_t i = 0; i < sync->n_bad_items; i++) {
-        const Millrace__V1__BadItem *from = sync->bad_items[i];
-        struct store_bad_item bad = {.item = from->item, .name = from->name, .cause = from->cause};
-        struct base_error error;
-        if (!copy_exact(&from->dataset_version, bad.version, BASE_SHA256_BYTES))
-            continue;
-        if (store_bad_item_put(server->store, &bad, &error))
-            base_metric_add(&server->metrics[SERVER_METRIC_STORE_ERRORS], 1);
-    }
+    struct base_error error;
+    char quoted[2 * BASE_ERROR_TEXT_BYTES];
+    if (!sync->n_bad_items || !put_bad_items(server, sync, &error))
+        return;
+    base_metric_add(&server->metrics[SERVER_METRIC_STORE_ERRORS], 1);
+    base_log(BASE_LOG_ERROR, "state_not_saved", "kind=bad_items worker=%" PRIu64 " error=%s", sync->worker,
+             base_log_quote(error.text, quoted, sizeof quoted));
 }
 
 static void on_sync(void *context, struct rpc_call *call, const ProtobufCMessage *message)
@@ -167,7 +212,6 @@ static void on_sync(void *context, struct rpc_call *call, const ProtobufCMessage
     }
     server_counters_set(server, sync);
     keep_bad_items(server, sync);
-    server_persist(server);
     server_park_add(server->park, base_clock_now_ns(), sync->wait_ms, &orders_kind, call, message);
 }
 
@@ -186,7 +230,8 @@ static void on_workers(void *context, struct rpc_call *call, const ProtobufCMess
     (void)message;
     struct server_arena arena;
     server_arena_init(&arena);
-    server_answer(context, call, &arena, server_replies_workers(&arena, context, base_clock_now_ns()));
+    server_answer(context, call, &arena,
+                  server_replies_workers(&arena, context, base_clock_now_ns(), SERVER_REPLIES_MESSAGE_BYTES));
 }
 
 static void on_drain(void *context, struct rpc_call *call, const ProtobufCMessage *message)

@@ -120,7 +120,8 @@ static void on_list(void *context, struct rpc_call *call, const ProtobufCMessage
     (void)message;
     struct server_arena arena;
     server_arena_init(&arena);
-    server_answer(context, call, &arena, server_replies_datasets(&arena, context));
+    server_answer(context, call, &arena,
+                  server_replies_datasets(&arena, context, SERVER_REPLIES_MESSAGE_BYTES));
 }
 
 static void on_show(void *context, struct rpc_call *call, const ProtobufCMessage *message)

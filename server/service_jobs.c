@@ -49,6 +49,13 @@ static enum base_code open_job(struct server *server, const Millrace__V1__JobOpe
     return code;
 }
 
+static void open_answer(void *context, struct rpc_call *call, const ProtobufCMessage *message)
+{
+    answer_job(context, call, ((const Millrace__V1__JobOpen *)message)->job);
+}
+
+static const struct server_park_kind open_kind = {NULL, open_answer};
+
 static void on_open(void *context, struct rpc_call *call, const ProtobufCMessage *message)
 {
     struct server *server = context;
@@ -58,8 +65,7 @@ static void on_open(void *context, struct rpc_call *call, const ProtobufCMessage
         server_answer_error(server, call, &error);
         return;
     }
-    server_persist(server);
-    answer_job(server, call, open->job);
+    server_park_add(server->park, base_clock_now_ns(), 0, &open_kind, call, message);
 }
 
 /* ---- sync ---- */
@@ -96,9 +102,16 @@ static void on_sync(void *context, struct rpc_call *call, const ProtobufCMessage
     struct server_job *known = server_jobs_find(&server->jobs, sync->job);
     if (known)
         server_jobs_report(known, sync, now_ns);
-    server_persist(server);
     server_park_add(server->park, now_ns, sync->wait_ms, &sync_kind, call, message);
 }
+
+static void close_answer(void *context, struct rpc_call *call, const ProtobufCMessage *message)
+{
+    (void)message;
+    server_answer_empty(context, call);
+}
+
+static const struct server_park_kind close_kind = {NULL, close_answer};
 
 static void on_close(void *context, struct rpc_call *call, const ProtobufCMessage *message)
 {
@@ -115,8 +128,7 @@ static void on_close(void *context, struct rpc_call *call, const ProtobufCMessag
         server_answer_error(server, call, &error);
         return;
     }
-    server_persist(server);
-    server_answer_empty(server, call);
+    server_park_add(server->park, base_clock_now_ns(), 0, &close_kind, call, message);
 }
 
 static void on_list(void *context, struct rpc_call *call, const ProtobufCMessage *message)
@@ -124,7 +136,7 @@ static void on_list(void *context, struct rpc_call *call, const ProtobufCMessage
     (void)message;
     struct server_arena arena;
     server_arena_init(&arena);
-    server_answer(context, call, &arena, server_replies_jobs(&arena, context));
+    server_answer(context, call, &arena, server_replies_jobs(&arena, context, SERVER_REPLIES_MESSAGE_BYTES));
 }
 
 const rpc_handler server_jobs_handlers[] = {on_open, on_sync, on_close, on_list};

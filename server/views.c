@@ -23,21 +23,22 @@ static int jobs(void *context, struct base_buffer *body)
 {
     struct server_arena arena;
     server_arena_init(&arena);
-    return print_message(&arena, server_replies_jobs(&arena, context), body);
+    return print_message(&arena, server_replies_jobs(&arena, context, SIZE_MAX), body);
 }
 
 static int workers(void *context, struct base_buffer *body)
 {
     struct server_arena arena;
     server_arena_init(&arena);
-    return print_message(&arena, server_replies_workers(&arena, context, base_clock_now_ns()), body);
+    return print_message(&arena, server_replies_workers(&arena, context, base_clock_now_ns(), SIZE_MAX),
+                         body);
 }
 
 static int datasets(void *context, struct base_buffer *body)
 {
     struct server_arena arena;
     server_arena_init(&arena);
-    return print_message(&arena, server_replies_datasets(&arena, context), body);
+    return print_message(&arena, server_replies_datasets(&arena, context, SIZE_MAX), body);
 }
 
 static int live(void *context, struct base_buffer *body)

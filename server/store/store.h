@@ -50,9 +50,9 @@ enum base_code store_datasets_each(struct store *store, store_dataset_fn each, v
 
 struct store_job {
     const char *id, *dataset;
-    const char *record; /* how it was opened: packed millrace.v1.JobOpen of its rank 0 shape */
+    const char *record; /* how it was opened: packed millrace.v1.JobOpen of the rank that opened last */
     size_t record_size;
-    uint8_t stream[BASE_SHA256_BYTES];
+    uint8_t stream[BASE_SHA256_BYTES]; /* zeros: it has no start in one yet */
     uint32_t first_epoch, epoch;
     uint64_t position; /* least of its ranks' cursors, as last known */
 };

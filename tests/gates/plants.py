@@ -172,6 +172,70 @@ class Tidy(Gate):
         (self.tree / "build/release/compile_commands.json").write_text(json.dumps([command]))
 
 
+class Docs(Gate):
+    PAGES = {
+        "README.md": "See [life](docs/life-of-a-block.md#two) and client/cli/.\n",
+        "docs/life-of-a-block.md": "# One\n## Two\n`server_one()`\n```calls\nserver/a.c   server_a  the first\nserver/a.c     server_b\n"
+                                   "base/base.c   ~base_one  handed over\n```\n",
+        "docs/errors.md": "| `lost` | warn | a |\n| `worse` | error | b |\n## Codes\n| 1 | `invalid` |\n## Causes of bad rows\n"
+                          "| 16 | `bad_empty` |\n## Exit codes\n| 0 | `ok` |\n",
+        "docs/threading.md": "base/pool.c starts them; `pool.c`.\n",
+    }
+    CODE = {
+        "server/a.c": "static void server_b(int bad)\n{\n    base_log(bad ? BASE_LOG_WARN : BASE_LOG_INFO, bad ? \"lost\" : \"found\", "
+                      "\"at=%d\", f(1, 2));\n    base_log(BASE_LOG_ERROR, \"worse\", \"\");\n}\n\nint server_a(int bad)\n{\n    server_b(bad);\n"
+                      "    return 1;\n}\n",
+        "base/pool.c": "int go(void)\n{\n    return pthread_create(0, 0, 0, 0);\n}\n",
+        "base/error.h": "enum base_code { BASE_OK = 0, BASE_INVALID = 1 };\n",
+        "worker/pipeline/pipeline.h": "enum pipeline_verdict { PIPELINE_GOOD = 1, PIPELINE_BAD_EMPTY = 16 };\n",
+        "client/cli/cli.h": "enum cli_exit { CLI_EXIT_OK = 0 };\n",
+    }
+
+    def setUp(self):
+        super().setUp()
+        for path, text in {**self.PAGES, **self.CODE}.items():
+            self.plant(path, text)
+
+    def test_rows(self):
+        self.assert_clean("docs.py")
+        rows = [  # path, what is replaced by what, what is said of it
+            ("server/a.c", "int server_a", "int server_c", "server/a.c defines no server_a"),
+            ("server/a.c", "    server_b(bad);", "    /* server_b */", "server_a does not mention server_b"),
+            ("server/a.c", "int server_a(int bad)\n{\n", "int server_a(int bad);\nint server_c(int bad)\n{\n", "defines no server_a"),
+            ("server/server.c", "server_one", "server_two", "docs/life-of-a-block.md:4: no file defines server_one()"),
+            ("docs/life-of-a-block.md", "server/a.c     server_b", "then server_b", "no line of the form FILE function"),
+            ("docs/life-of-a-block.md", "```calls", "```c", "names no function"),
+            ("server/a.c", '"lost"', '"gone"', "server/a.c:4: id gone of level warn is not in docs/errors.md"),
+            ("server/a.c", '"worse"', '"best"', "nothing logs worse with level error"),
+            ("server/a.c", "BASE_LOG_ERROR", "BASE_LOG_WARN", "id worse of level warn is not in docs/errors.md"),
+            ("server/a.c", '"lost" : "found"', 'name', "the level or the id of this line cannot be read"),
+            ("docs/errors.md", "| `lost` | warn |", "| `lost` | error |", "nothing logs lost with level error"),
+            ("base/error.h", "BASE_INVALID = 1", "BASE_INVALID = 1, BASE_NEW = 2", "'Codes' lacks 2 new of base/error.h"),
+            ("worker/pipeline/pipeline.h", "BAD_EMPTY = 16", "BAD_EMPTY = 17", "worker/pipeline/pipeline.h has no 16 bad_empty"),
+            ("client/cli/cli.h", "CLI_EXIT_OK = 0", "CLI_NO = 0", "no number under 'Exit codes' can be found"),
+            ("base/base.c", "int base_one", "static pthread_mutex_t lock;\nint base_one", "base/base.c:1: starts a thread or has a lock"),
+            ("README.md", "docs/life-of-a-block.md#two", "docs/life.md", "README.md:2: dead link docs/life.md"),
+            ("README.md", "#two", "#three", "dead link docs/life-of-a-block.md#three: no such heading"),
+            ("README.md", "client/cli/", "client/gone/", "README.md:2: no file or folder client/gone"),
+            ("docs/errors.md", "| a |", "| worker/x.c |", "docs/errors.md:2: no file or folder worker/x.c"),
+            ("docs/errors.md", "| a |", "| nowhere/x.c |", "docs/errors.md:2: no file or folder nowhere/x.c"),
+            ("docs/threading.md", "`pool.c`", "`pond.c`", "docs/threading.md:2: no file is named pond.c"),
+        ]
+        for path, old, new, said in rows:
+            with self.subTest(said):
+                text = (self.tree / path).read_text()
+                self.assertIn(old, text)
+                self.plant(path, text.replace(old, new), "")
+                self.assert_caught(said, "docs.py")
+                self.plant(path, text, "")
+        self.assert_clean("docs.py")
+
+    def test_nothing_to_check(self):
+        for path in self.PAGES:
+            (self.tree / path).unlink()
+            self.assert_caught("%s:1: is missing" % path, "docs.py")
+
+
 class Packages(unittest.TestCase):
     """deploy/packages.sh among planted commands: `dpkg-query` knows gcc only, `apt-get` and `sudo` say what they were given."""
 

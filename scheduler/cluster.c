@@ -35,6 +35,8 @@ enum base_code scheduler_cluster_create(struct scheduler_cluster **cluster,
     made->options.restart_ms = or_default(made->options.restart_ms, 3000);
     made->options.keep_ms = or_default(made->options.keep_ms, 3600000);
     made->revision = made->options.first_revision;
+    made->plan_floor = (uint32_t)(made->options.first_revision >> 40)
+                       << 16; /* over those of streams dropped before */
     *cluster = made;
     return BASE_OK;
 }

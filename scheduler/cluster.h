@@ -58,7 +58,8 @@ struct scheduler_cluster_options { /* zeros: the defaults */
         restart_ms;  /* 3000: loaded streams have no plan before: workers come back meanwhile, so that slots
                                  need not move twice */
     int64_t keep_ms; /* 3600000: lost workers and ended jobs stay listed */
-    uint64_t first_revision; /* over all that an earlier server used */
+    uint64_t
+        first_revision; /* over all that an earlier server used, by 2^40 or more: plans begin anew over theirs, too */
 };
 
 enum base_code scheduler_cluster_create(struct scheduler_cluster **cluster,

@@ -55,7 +55,7 @@ static void persist(struct sim_world *world)
         stored->request = server->opened[index];
         stored->resume = server->resumes[index];
         stored->stored = (struct scheduler_job_stored){.first_epoch = job->first_epoch, .at = job->at};
-        if (job->stream)
+        if (job->stream && job->has_start)
             memcpy(stored->stored.stream, job->stream->identity.hash, BASE_SHA256_BYTES);
     }
     while (scheduler_cluster_take_line(server->cluster, line))
@@ -338,7 +338,7 @@ void sim_server_start(struct sim_world *world)
     server->life++;
     server->started_ns = world->now_ns;
     server->tick_ns = INT64_MAX;
-    options.first_revision = UINT64_C(1000000) + (uint64_t)(world->now_ns / SIM_MS) * 1000;
+    options.first_revision = server->life << 40;
     if (scheduler_cluster_create(&server->cluster, &options, &error) != BASE_OK) {
         sim_fail(world, "cluster: %s", error.text);
         return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A launch whose ranks open at different times, with a restart of the server between them. */
+/* What a restart of the server must not do to those who read on. */
 #include "tests/unit/scheduler/cluster_fixture.h"
 
 #include <stdarg.h>
@@ -86,12 +86,34 @@ static void others_do_not_wait(void **state)
     assert_int_equal(open_rank(&request, 0, 6), BASE_OK);
 }
 
+/* tests/sim seed 2483: a stream that had been dropped before the restart came back with the plan versions that it had had:
+ * who still knew it took the new plans for old ones. */
+static void plans_rise_over_a_dropped_stream(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    struct scheduler_cluster_options options = {.first_revision = UINT64_C(1) << 50};
+    assert_int_equal(scheduler_cluster_create(&cluster, &options, NULL), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    assert_int_equal(open_rank(&request, 0, 1), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    uint32_t before = scheduler_cluster_job(cluster, "one")->stream->plan.version;
+    scheduler_cluster_destroy(cluster);
+    options.first_revision += UINT64_C(1) << 40; /* the heir has nothing to load */
+    assert_int_equal(scheduler_cluster_create(&cluster, &options, NULL), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    assert_int_equal(open_rank(&request, 0, 2), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    assert_true(scheduler_cluster_job(cluster, "one")->stream->plan.version > before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_late_rank_waits_for_the_others, teardown),
         cmocka_unit_test_teardown(a_new_launch_begins_when_leases_are_over, teardown),
         cmocka_unit_test_teardown(others_do_not_wait, teardown),
+        cmocka_unit_test_teardown(plans_rise_over_a_dropped_stream, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

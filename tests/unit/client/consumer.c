@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A stranger's program: C99, nothing but the installed header and library. Asks a server that is not there. */
-#include <millrace/millrace.h>
+#include "millrace/millrace.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -27,5 +27,8 @@ int64_t base_clock_thread_cpu_ns(void)
 
 int64_t base_clock_deadline_ns(int64_t timeout_ms)
 {
-    return base_clock_now_ns() + timeout_ms * BASE_NS_PER_MS;
+    int64_t now_ns = base_clock_now_ns(), most_ms = (INT64_MAX - now_ns) / BASE_NS_PER_MS;
+    if (timeout_ms < 0)
+        return now_ns;
+    return timeout_ms < most_ms ? now_ns + timeout_ms * BASE_NS_PER_MS : INT64_MAX;
 }

@@ -124,10 +124,15 @@ static void on_close(void *context, struct rpc_call *call, const ProtobufCMessag
     struct base_error error;
     if (closing->at)
         report.at = (struct scheduler_cursor){closing->at->epoch, closing->at->position};
-    if (scheduler_cluster_job_close(server->cluster, base_clock_now_ns(), &report, &error)) {
+    int64_t now_ns = base_clock_now_ns();
+    if (scheduler_cluster_job_close(server->cluster, now_ns, &report, &error)) {
         server_answer_error(server, call, &error);
         return;
     }
+    struct server_job *known = server_jobs_find(&server->jobs, closing->job);
+    const Millrace__V1__JobSync *last = closing->last;
+    if (known && last && last->rank == closing->rank && last->generation == closing->generation)
+        server_jobs_report(known, last, now_ns);
     server_park_add(server->park, base_clock_now_ns(), 0, &close_kind, call, message);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define PAGE_TRY_MS 2000
+#define PAGE_PAUSE_MS 50
 #define NAME_MS 500 /* for the name of a bad item: nice to have */
 
 /* Locks; false (and not locked): the handle is dead here. */
@@ -89,6 +90,20 @@ static enum base_code fetch_page(void *context, uint64_t index, struct base_buff
     return code;
 }
 
+/* A refusal comes back at once: no busy asking. False: no time is left. */
+static bool pause_page(struct mr_job *job, int64_t deadline_ns)
+{
+    int64_t until_ns = base_clock_now_ns() + PAGE_PAUSE_MS * BASE_NS_PER_MS;
+    if (until_ns > deadline_ns)
+        return false;
+    pthread_mutex_lock(&job->mutex);
+    job->page.elsewhere = true;
+    while (!job->closing && base_clock_now_ns() < until_ns)
+        wait_until(job, until_ns);
+    pthread_mutex_unlock(&job->mutex);
+    return true;
+}
+
 /* Not locked. Tries again, elsewhere, until the deadline. */
 static enum base_code find_item(struct mr_job *job, uint64_t item, struct manifest_entry *entry,
                                 int64_t deadline_ns, struct base_error *error)
@@ -102,7 +117,7 @@ static enum base_code find_item(struct mr_job *job, uint64_t item, struct manife
         if (code == BASE_OK)
             code = manifest_remote_entry(job->manifest, item, entry, error);
     } while ((code == BASE_CORRUPT || base_error_class(code) == BASE_CLASS_RETRYABLE) &&
-             code != BASE_CLOSED && base_clock_now_ns() < deadline_ns);
+             code != BASE_CLOSED && pause_page(job, deadline_ns));
     return code;
 }
 

@@ -24,6 +24,7 @@
 /* A call under way may outlive its job: it cannot be called back. */
 struct client_call {
     struct mr_job *job; /* NULL: closed meanwhile */
+    bool opens;         /* it opens again what the server forgot */
 };
 
 static ProtobufCBinaryData bytes_of(const uint8_t *bytes, size_t size)
@@ -233,7 +234,7 @@ static void take_answer(struct mr_job *job, const Millrace__V1__JobAnswer *answe
 static void reopen(struct mr_job *job);
 
 /* `call` has ended; the job is locked and still there. */
-static void take_result(struct mr_job *job, enum base_code code, const char *text,
+static void take_result(struct mr_job *job, bool opened, enum base_code code, const char *text,
                         const ProtobufCMessage *reply)
 {
     if (code == BASE_OK) {
@@ -247,7 +248,7 @@ static void take_result(struct mr_job *job, enum base_code code, const char *tex
         base_error_set(&job->over, code, "%s", text);
         pthread_cond_broadcast(&job->changed);
     }
-    if (code == BASE_NOT_FOUND)
+    if (code == BASE_NOT_FOUND && !opened) /* nor the dataset, if that was an Open: then after a while */
         reopen(job);
 }
 
@@ -255,43 +256,58 @@ static void on_synced(void *context, enum base_code code, const char *text, cons
 {
     struct client_call *call = context;
     struct mr_job *job = call->job;
+    bool opened = call->opens;
     free(call);
     if (!job)
         return;
     pthread_mutex_lock(&job->mutex);
     job->sync = NULL;
-    take_result(job, code, text, reply);
+    take_result(job, opened, code, text, reply);
     if (job->over.code == BASE_OK && !job->sync)
         sync_later(job, code == BASE_OK ? SYNC_PAUSE_MS : SYNC_AGAIN_MS);
     pthread_mutex_unlock(&job->mutex);
 }
 
-static void call_sync(struct mr_job *job, uint32_t wait_ms)
+static struct client_call *new_call(struct mr_job *job)
 {
-    struct client_core_stats stats = client_core_stats(job->core);
-    struct scheduler_cursor cursor = client_core_cursor(job->core);
-    Millrace__V1__JobSync sync = MILLRACE__V1__JOB_SYNC__INIT;
-    Millrace__V1__Cursor at = MILLRACE__V1__CURSOR__INIT;
-    struct client_call *call = malloc(sizeof *call);
+    struct client_call *call = calloc(1, sizeof *call);
     if (!call) {
         sync_later(job, SYNC_AGAIN_MS);
-        return;
+        return NULL;
     }
     call->job = job;
     job->sync = call;
-    at.epoch = cursor.epoch;
-    at.position = cursor.position;
-    sync.job = job->name;
-    sync.rank = job->rank;
-    sync.generation = job->generation;
-    sync.seen_revision = job->revision;
+    return call;
+}
+
+/* Where the job is and what it was handed; `at` is to live as long as the message. */
+static void fill_sync(struct mr_job *job, Millrace__V1__JobSync *sync, Millrace__V1__Cursor *at)
+{
+    struct client_core_stats stats = client_core_stats(job->core);
+    struct scheduler_cursor cursor = client_core_cursor(job->core);
+    at->epoch = cursor.epoch;
+    at->position = cursor.position;
+    sync->job = job->name;
+    sync->rank = job->rank;
+    sync->generation = job->generation;
+    sync->seen_revision = job->revision;
+    sync->at = at;
+    sync->rows = stats.rows;
+    sync->stall_us = job->stall_ns / 1000;
+    sync->ready_steps = stats.ready;
+    sync->substituted = stats.substituted;
+    sync->skipped = stats.skipped;
+}
+
+static void call_sync(struct mr_job *job, uint32_t wait_ms)
+{
+    Millrace__V1__JobSync sync = MILLRACE__V1__JOB_SYNC__INIT;
+    Millrace__V1__Cursor at = MILLRACE__V1__CURSOR__INIT;
+    struct client_call *call = new_call(job);
+    if (!call)
+        return;
+    fill_sync(job, &sync, &at);
     sync.wait_ms = wait_ms;
-    sync.at = &at;
-    sync.rows = stats.rows;
-    sync.stall_us = job->stall_ns / 1000;
-    sync.ready_steps = stats.ready;
-    sync.substituted = stats.substituted;
-    sync.skipped = stats.skipped;
     rpc_call_start(job->client->channel, JOBS, "Sync", &sync.base, wait_ms + SYNC_GRACE_MS, on_synced, call);
 }
 
@@ -310,15 +326,15 @@ static void on_sync_timer(evutil_socket_t fd, short what, void *context)
 static void reopen(struct mr_job *job)
 {
     Millrace__V1__JobOpen *open = millrace__v1__job_open__unpack(NULL, job->open_size, job->open_bytes);
-    struct client_call *call = malloc(sizeof *call);
+    struct client_call *call = open ? new_call(job) : NULL;
     Millrace__V1__JobCursor resume = MILLRACE__V1__JOB_CURSOR__INIT, *before;
     Millrace__V1__Cursor at = MILLRACE__V1__CURSOR__INIT;
-    if (!open || !call) {
-        free(call);
+    if (!call) {
         if (open)
             millrace__v1__job_open__free_unpacked(open, NULL);
         return;
     }
+    call->opens = true;
     struct scheduler_cursor cursor = client_core_cursor(job->core);
     at.epoch = cursor.epoch;
     at.position = cursor.position;
@@ -329,8 +345,6 @@ static void reopen(struct mr_job *job)
     resume.first_epoch = job->first_epoch;
     before = open->resume;
     open->resume = &resume;
-    call->job = job;
-    job->sync = call;
     rpc_call_start(job->client->channel, JOBS, "Open", &open->base, OPEN_TRY_MS, on_synced, call);
     open->resume = before;
     millrace__v1__job_open__free_unpacked(open, NULL);
@@ -370,17 +384,18 @@ void client_control_fetch(struct mr_job *job)
 void client_control_close(struct mr_job *job)
 {
     struct base_error ignored;
-    struct scheduler_cursor cursor =
-        job->core ? client_core_cursor(job->core) : (struct scheduler_cursor){0, 0};
     Millrace__V1__JobClose end = MILLRACE__V1__JOB_CLOSE__INIT;
+    Millrace__V1__JobSync last = MILLRACE__V1__JOB_SYNC__INIT;
     Millrace__V1__Cursor at = MILLRACE__V1__CURSOR__INIT;
     ProtobufCMessage *reply = NULL;
-    at.epoch = cursor.epoch;
-    at.position = cursor.position;
     end.job = job->name;
     end.rank = job->rank;
     end.generation = job->generation;
-    end.at = job->core ? &at : NULL;
+    if (job->core) {
+        fill_sync(job, &last, &at);
+        end.at = &at;
+        end.last = &last;
+    }
     if (rpc_call_wait(job->client->channel, JOBS, "Close", &end.base, CLOSE_MS, &reply, &ignored) == BASE_OK)
         protobuf_c_message_free_unpacked(reply, NULL);
 }

@@ -335,10 +335,12 @@ void client_core_fail(struct client_core *core, int64_t now_ns, uint64_t worker,
         client_request_retry(core, slot, request, RETRY_FAILED_NS, cause);
         return;
     }
+    /* A code that is no error at all would leave the step waiting for ever; a bad sample is never said so. */
+    bool known = base_error_class(cause->code) == BASE_CLASS_PERMANENT;
     client_request_drop(core, slot, request);
     if (slot->verdict.code == BASE_OK)
-        base_error_set(&slot->verdict, cause->code, "worker %llu: %s", (unsigned long long)worker,
-                       cause->text);
+        base_error_set(&slot->verdict, known ? cause->code : BASE_INTERNAL, "worker %llu: %s",
+                       (unsigned long long)worker, cause->text);
 }
 
 enum client_placed client_core_place(struct client_core *core, int64_t now_ns, uint64_t worker,

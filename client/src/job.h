@@ -35,6 +35,7 @@ struct client_endpoint {
 /* A page of the manifest that the trainer's thread waits for. */
 struct client_page {
     bool wanted, here;              /* here: `code` and `bytes` are the answer */
+    bool elsewhere;                 /* what `worker` gave was no use */
     uint64_t index, worker, number; /* number: of the request under way at `worker`, 0: none */
     struct base_buffer bytes;
     enum base_code code;

@@ -37,6 +37,8 @@ struct client_session {
     uint64_t serial, open_number;
     uint32_t handle;
     int64_t now_ns;
+    uint64_t bytes_in;       /* as told to the machine */
+    struct base_buffer page; /* being received: of the session alone, for the job's waiter may have gone */
     struct client_part part;
 };
 
@@ -77,6 +79,7 @@ static void destroy(struct client_session *session)
         close(session->fd);
     client_resolve_end(session->resolve);
     client_part_fini(&session->part);
+    base_buffer_fini(&session->page);
     free(session);
 }
 
@@ -233,14 +236,30 @@ void client_session_send(struct mr_job *job, const struct client_action *action)
         send_action(session, action);
 }
 
+static struct client_session *first_open(struct client_session *session)
+{
+    while (session && !session->open)
+        session = session->next;
+    return session;
+}
+
+/* Whoever gave one before, else the next of those that are open, round and round. */
+static struct client_session *choose_for_page(struct mr_job *job)
+{
+    struct client_session *session = find(job, job->page.worker);
+    if (session && job->page.elsewhere)
+        session = session->next;
+    session = first_open(session);
+    return session ? session : first_open(job->sessions);
+}
+
 bool client_session_ask_page(struct mr_job *job, uint64_t index)
 {
     struct base_buffer payload;
-    struct client_session *session = job->sessions;
-    while (session && !session->open)
-        session = session->next;
+    struct client_session *session = choose_for_page(job);
     if (!session)
         return false;
+    job->page.elsewhere = false;
     job->page.worker = session->worker;
     job->page.number = OWN_NUMBER | ++session->serial;
     struct wire_header header = {
@@ -347,7 +366,10 @@ static enum base_code on_page(struct client_session *session, const struct wire_
     if (is_for(page, session, header)) {
         page->number = 0;
         page->here = true;
-        page->code = page->bytes.failed ? BASE_NO_MEMORY : BASE_OK;
+        page->code = session->page.failed ? BASE_NO_MEMORY : BASE_OK;
+        struct base_buffer received = session->page;
+        session->page = page->bytes;
+        page->bytes = received;
         pthread_cond_broadcast(&session->job->changed);
     }
     return BASE_OK;
@@ -401,15 +423,12 @@ static enum base_code on_frame(void *context, const struct wire_header *header, 
 static enum base_code page_sink(struct client_session *session, const struct wire_header *header,
                                 uint64_t offset, struct iovec *into)
 {
-    struct client_page *page = &session->job->page;
-    uint8_t *bytes = NULL;
-    if (is_for(page, session, header)) {
-        if (offset == 0) {
-            base_buffer_clear(&page->bytes);
-            base_buffer_extend(&page->bytes, header->length);
-        }
-        bytes = page->bytes.failed ? NULL : page->bytes.bytes;
+    if (offset == 0) {
+        base_buffer_clear(&session->page);
+        if (is_for(&session->job->page, session, header))
+            base_buffer_extend(&session->page, header->length);
     }
+    uint8_t *bytes = session->page.size == header->length ? session->page.bytes : NULL;
     uint64_t left = header->length - offset;
     if (bytes)
         *into = (struct iovec){bytes + offset, left};
@@ -435,6 +454,15 @@ static const struct wire_link_events link_events = {.sink = on_sink, .frame = on
 
 /* ---- the socket ---- */
 
+/* Bytes in the middle of a long run are progress, too: a slow line is not a silent worker. */
+static void note_bytes(struct client_session *session)
+{
+    uint64_t bytes_in = wire_link_bytes_in(session->link);
+    if (bytes_in != session->bytes_in)
+        client_core_heard(session->job->core, session->now_ns, session->worker, 0);
+    session->bytes_in = bytes_in;
+}
+
 static void on_readable(evutil_socket_t fd, short what, void *context)
 {
     struct client_session *session = context;
@@ -445,10 +473,12 @@ static void on_readable(evutil_socket_t fd, short what, void *context)
     pthread_mutex_lock(&job->mutex);
     session->now_ns = base_clock_now_ns();
     enum base_code code = wire_link_read(session->link, READ_BUDGET_BYTES, &error);
-    if (code != BASE_OK)
+    if (code != BASE_OK) {
         end(session, code, error.text);
-    else
+    } else {
+        note_bytes(session);
         want_write(session);
+    }
     client_job_drive(job);
     pthread_mutex_unlock(&job->mutex);
 }
@@ -598,6 +628,7 @@ void client_session_start(struct mr_job *job, uint64_t worker)
     session->job = job;
     session->worker = worker;
     session->fd = -1;
+    base_buffer_init(&session->page);
     session->next = job->sessions;
     job->sessions = session;
     session->part = (struct client_part){.slots = &job->slots, .core = job->core, .worker = worker};

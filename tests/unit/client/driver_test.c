@@ -175,6 +175,7 @@ static void test_quiet(void **state)
     assert_true(stats.failovers == 0 && stats.retries == 0 && stats.bad_frames == 0 && stats.reconnects == 0);
     mr_job_close(&bench.job);
     assert_int_equal(fake_closes(bench.fake), 1);
+    assert_int_equal(fake_closed_rows(bench.fake), 700); /* syncs are a second apart: the end must say it */
     close_all(&bench);
 }
 
@@ -220,6 +221,7 @@ static void test_faults(void **state)
         {"another part", FAKE_WRONG_PART, 2, true},
         {"refusal", FAKE_REFUSE, 2, false},
         {"resets for good", FAKE_RESET_MID_PART, -1, false},
+        {"a slow line", FAKE_SLOW, 1, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -230,13 +232,18 @@ static void test_faults(void **state)
         fake_set_manner(bench.fake, 1, cases[i].manner, cases[i].times);
         if (cases[i].manner == FAKE_SILENT)
             options.stall_ms = 300;
+        if (cases[i].manner == FAKE_SLOW)
+            options.stall_ms = 700; /* less than a run of its bytes takes */
         open_job(&bench, &options);
         read_all(&bench, 0, 700, NULL);
         struct mr_job_stats stats = stats_of(&bench);
         print_message("%s: %llu requests, %llu failovers, %llu reconnects, %llu bad frames\n", cases[i].what,
                       (unsigned long long)stats.requests, (unsigned long long)stats.failovers,
                       (unsigned long long)stats.reconnects, (unsigned long long)stats.bad_frames);
-        assert_true(stats.failovers > 0 || cases[i].manner == FAKE_REFUSE);
+        if (cases[i].manner == FAKE_SLOW)
+            assert_true(stats.failovers == 0 && stats.reconnects == 0);
+        else
+            assert_true(stats.failovers > 0 || cases[i].manner == FAKE_REFUSE);
         assert_int_equal(stats.bad_frames > 0, cases[i].bad_frames);
         close_all(&bench);
     }
@@ -489,7 +496,142 @@ static void test_bad_rows_and_names(void **state)
     unlink(path);
 }
 
+/* A worker that has no pages: its refusals are no reason to ask faster, and the others are asked, too. */
+static void test_pages_of_another_worker(void **state)
+{
+    struct fake_options cluster = fake_options();
+    struct mr_job_options options = job_options();
+    char path[] = "/tmp/millrace-manifest-XXXXXX";
+    struct mr_error error;
+    struct mr_item item;
+    struct bench bench = {0};
+    (void)state;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    write_manifest(path);
+    cluster.manifest = path;
+    cluster.items = 15000;
+    for (int bad = 1; bad <= 2; bad++) {
+        open_client(&bench, &cluster);
+        fake_set_manner(bench.fake, bad, FAKE_RETRY, -1);
+        open_job(&bench, &options);
+        if (mr_job_item(bench.job, 7, &item, WAIT_MS, &error) != MR_OK)
+            fail_msg("%s", error.text);
+        mr_job_close(&bench.job);
+        fake_set_manner(bench.fake, 3 - bad, FAKE_RETRY, -1);
+        open_job(&bench, &options);
+        int before = fake_pages(bench.fake, 1) + fake_pages(bench.fake, 2);
+        assert_int_not_equal(mr_job_item(bench.job, 7, &item, 1000, &error), MR_OK);
+        int asked = fake_pages(bench.fake, 1) + fake_pages(bench.fake, 2) - before;
+        if (asked > 40)
+            fail_msg("%d pages asked for in a second", asked);
+        close_all(&bench);
+    }
+    unlink(path);
+}
+
+/* FAIL with the code of success is an error like any other, not a step that never comes. */
+static void test_fail_of_nothing(void **state)
+{
+    struct fake_options cluster = fake_options();
+    struct mr_job_options options = job_options();
+    struct mr_batch *batch;
+    struct mr_error error;
+    struct bench bench = {0};
+    (void)state;
+    open_client(&bench, &cluster);
+    fake_set_manner(bench.fake, 1, FAKE_FAIL_OK, -1);
+    fake_set_manner(bench.fake, 2, FAKE_FAIL_OK, -1);
+    open_job(&bench, &options);
+    assert_int_equal(mr_job_next(bench.job, &batch, WAIT_MS, &error), MR_INTERNAL);
+    assert_non_null(strstr(error.text, "no such file"));
+    close_all(&bench);
+}
+
+/* A server that lost its state, the dataset too, is asked now and then; the job goes on. */
+static void test_forgotten_by_the_server(void **state)
+{
+    struct fake_options cluster = fake_options();
+    struct mr_job_options options = job_options();
+    struct bench bench = {0};
+    (void)state;
+    open_client(&bench, &cluster);
+    open_job(&bench, &options);
+    fake_forget_jobs(bench.fake);
+    usleep(300000); /* the poll under way, if any, has its answer now */
+    int before = fake_asks(bench.fake);
+    usleep(1500000);
+    int asked = fake_asks(bench.fake) - before;
+    if (asked < 2 || asked > 20)
+        fail_msg("%d calls in 1.5 s", asked);
+    read_all(&bench, 0, 700, NULL);
+    close_all(&bench);
+}
+
+static void test_limits_of_time_and_of_batches(void **state)
+{
+    struct fake_options cluster = fake_options();
+    struct mr_job_options options = job_options();
+    struct mr_batch *held[3];
+    struct mr_error error;
+    struct bench bench = {0};
+    (void)state;
+    open_client(&bench, &cluster);
+    assert_int_equal(mr_job_open(&bench.job, bench.client, &options, INT64_MAX, &error), MR_OK);
+    assert_int_equal(mr_job_next(bench.job, &held[0], INT64_MAX, &error), MR_OK);
+    assert_int_equal(mr_job_next(bench.job, &held[1], WAIT_MS, &error), MR_OK);
+    assert_int_equal(mr_job_next(bench.job, &held[2], WAIT_MS, &error), MR_BUSY); /* look-ahead: two */
+    assert_non_null(strstr(error.text, "release"));
+    check_batch(&bench, held[0]);
+    check_batch(&bench, held[1]);
+    mr_batch_release(held[0]);
+    assert_int_equal(mr_job_next(bench.job, &held[2], WAIT_MS, &error), MR_OK);
+    check_batch(&bench, held[1]);
+    mr_batch_release(held[2]);
+    mr_batch_release(held[1]);
+    fake_kill_worker(bench.fake, 1);
+    fake_kill_worker(bench.fake, 2);
+    for (int i = 0; i < 3 && mr_job_next(bench.job, &held[0], 0, &error) == MR_OK; i++)
+        mr_batch_release(held[0]); /* what was there already */
+    assert_int_equal(mr_job_next(bench.job, &held[0], -5, &error), MR_TIMEOUT);
+    close_all(&bench);
+}
+
 /* ---- ends ---- */
+
+static int64_t ms_to_close(struct bench *bench)
+{
+    int64_t start_ns = base_clock_now_ns();
+    mr_job_close(&bench->job);
+    assert_int_equal(mr_client_close(&bench->client), MR_OK);
+    return (base_clock_now_ns() - start_ns) / BASE_NS_PER_MS;
+}
+
+/* Each promises less than a second, whoever hangs. */
+static void test_closing_in_every_state(void **state)
+{
+    static const enum fake_manner manners[] = {FAKE_GOOD, FAKE_SILENT, FAKE_SLOW, FAKE_RETRY, FAKE_REFUSE};
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof manners / sizeof manners[0]; i++) {
+        struct fake_options cluster = fake_options();
+        struct mr_job_options options = job_options();
+        struct mr_batch *batch;
+        struct bench bench = {0};
+        open_client(&bench, &cluster);
+        for (int worker = 1; worker <= 2; worker++)
+            fake_set_manner(bench.fake, worker, manners[i / 2], -1);
+        open_job(&bench, &options);
+        if (i % 2 == 1) {
+            mr_job_next(bench.job, &batch, 200, NULL); /* in the middle of things; never released */
+            fake_stop_server(bench.fake);
+        }
+        int64_t took_ms = ms_to_close(&bench);
+        fake_stop(bench.fake);
+        if (took_ms > 1000)
+            fail_msg("closing in manner %d took %lld ms", (int)manners[i / 2], (long long)took_ms);
+    }
+}
 
 static void *next_blocked(void *context)
 {
@@ -608,6 +750,11 @@ int main(void)
         cmocka_unit_test(test_finish_and_own_memory),
         cmocka_unit_test(test_cursor),
         cmocka_unit_test(test_bad_rows_and_names),
+        cmocka_unit_test(test_pages_of_another_worker),
+        cmocka_unit_test(test_fail_of_nothing),
+        cmocka_unit_test(test_forgotten_by_the_server),
+        cmocka_unit_test(test_limits_of_time_and_of_batches),
+        cmocka_unit_test(test_closing_in_every_state),
         cmocka_unit_test(test_close_wakes_next),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_names),

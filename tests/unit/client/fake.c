@@ -23,6 +23,8 @@
 
 #define CONNECTIONS 256
 #define POLL_MS 20
+#define SLOW_MS 1500
+#define SLOW_PARTS 30
 
 struct connection {
     struct worker *worker;
@@ -37,7 +39,7 @@ struct worker {
     char address[64];
     pthread_t thread;
     atomic_bool stop;
-    atomic_int manner, times;
+    atomic_int manner, times, pages;
     struct connection connections[CONNECTIONS]; /* never used twice */
     int connection_count;
 };
@@ -50,7 +52,9 @@ struct fake {
     struct rpc_server *server;
     struct scheduler_plan plan;
     struct manifest *manifest;
-    atomic_int closes;
+    atomic_int closes, asks;
+    atomic_bool forgetful;
+    _Atomic uint64_t closed_rows;
     struct worker workers[FAKE_WORKERS];
 };
 
@@ -203,6 +207,12 @@ static bool answer_data(const struct connection *connection, const struct wire_h
         sent = sent && write_all(connection->fd, payload, length / 2);
         usleep(2000); /* so that the half arrives before the reset takes it away */
         sent = reset(connection->fd);
+    } else if (manner == FAKE_SLOW) {
+        for (uint64_t part = 0; part < SLOW_PARTS && sent; part++) {
+            uint64_t from = length * part / SLOW_PARTS, to = length * (part + 1) / SLOW_PARTS;
+            usleep(SLOW_MS * 1000 / SLOW_PARTS);
+            sent = write_all(connection->fd, payload + from, to - from);
+        }
     } else {
         sent = sent && write_all(connection->fd, payload, length);
     }
@@ -222,6 +232,9 @@ static bool answer_get(const struct connection *connection, const struct wire_he
     case FAKE_GARBAGE:
         memset(garbage, 'g', sizeof garbage);
         return write_all(connection->fd, garbage, sizeof garbage);
+    case FAKE_FAIL_OK:
+        header.type = WIRE_FAIL;
+        return send_frame(connection->fd, header, cause, sizeof cause - 1);
     case FAKE_RETRY:
         header.type = WIRE_RETRY;
         header.status = BASE_UNAVAILABLE;
@@ -282,6 +295,13 @@ static bool answer_page(const struct connection *connection, const struct wire_h
         .type = WIRE_PAGE, .flags = WIRE_FLAG_REPLY, .request = asked->request, .block = asked->block};
     const uint8_t *bytes;
     size_t size;
+    atomic_fetch_add(&connection->worker->pages, 1);
+    if (atomic_load(&connection->worker->manner) == FAKE_RETRY) {
+        header.type = WIRE_FAIL;
+        header.flags = 0;
+        header.status = BASE_NOT_FOUND;
+        return send_frame(connection->fd, header, "no", 2);
+    }
     must(manifest && manifest_page(manifest, asked->block, &bytes, &size, NULL) == BASE_OK, "a page");
     return send_frame(connection->fd, header, bytes, size);
 }
@@ -381,8 +401,13 @@ static ProtobufCBinaryData data_of(const void *bytes, size_t size)
     return (ProtobufCBinaryData){size, (uint8_t *)(uintptr_t)bytes};
 }
 
-static void answer(const struct fake *fake, struct rpc_call *call)
+static void answer(struct fake *fake, struct rpc_call *call)
 {
+    atomic_fetch_add(&fake->asks, 1);
+    if (atomic_load(&fake->forgetful)) {
+        rpc_fail(call, BASE_NOT_FOUND, "not known here");
+        return;
+    }
     Millrace__V1__JobAnswer answer = MILLRACE__V1__JOB_ANSWER__INIT;
     Millrace__V1__Stream stream = MILLRACE__V1__STREAM__INIT;
     Millrace__V1__Plan plan = MILLRACE__V1__PLAN__INIT;
@@ -436,7 +461,7 @@ static void answer(const struct fake *fake, struct rpc_call *call)
 static void on_open(void *context, struct rpc_call *call, const ProtobufCMessage *request)
 {
     const Millrace__V1__JobOpen *open = (const Millrace__V1__JobOpen *)(const void *)request;
-    const struct fake *fake = context;
+    struct fake *fake = context;
     if (strcmp(open->dataset, FAKE_DATASET) != 0)
         rpc_fail(call, BASE_NOT_FOUND, "no dataset %s", open->dataset);
     else
@@ -453,7 +478,9 @@ static void on_close(void *context, struct rpc_call *call, const ProtobufCMessag
 {
     Millrace__V1__Empty empty = MILLRACE__V1__EMPTY__INIT;
     struct fake *fake = context;
-    (void)request;
+    const Millrace__V1__JobClose *closing = (const Millrace__V1__JobClose *)(const void *)request;
+    if (closing->last)
+        atomic_store(&fake->closed_rows, closing->last->rows);
     atomic_fetch_add(&fake->closes, 1);
     rpc_reply(call, &empty.base);
 }
@@ -549,4 +576,24 @@ const struct scheduler_stream *fake_stream(const struct fake *fake)
 int fake_closes(const struct fake *fake)
 {
     return atomic_load(&fake->closes);
+}
+
+uint64_t fake_closed_rows(const struct fake *fake)
+{
+    return atomic_load(&fake->closed_rows);
+}
+
+void fake_forget_jobs(struct fake *fake)
+{
+    atomic_store(&fake->forgetful, true);
+}
+
+int fake_asks(const struct fake *fake)
+{
+    return atomic_load(&fake->asks);
+}
+
+int fake_pages(const struct fake *fake, int worker)
+{
+    return atomic_load(&fake->workers[worker - 1].pages);
 }

@@ -22,6 +22,8 @@ enum fake_manner {
     FAKE_WRONG_HASH,     /* one byte of a row changed */
     FAKE_WRONG_PART,     /* DATA of another block under the number asked */
     FAKE_RETRY,          /* unavailable, always */
+    FAKE_SLOW,           /* DATA drop by drop, over SLOW_MS */
+    FAKE_FAIL_OK,        /* FAIL of a request with the code of success */
     FAKE_REFUSE,         /* FAIL of the connection after HELLO */
 };
 
@@ -49,7 +51,11 @@ void fake_revive_worker(struct fake *fake, int worker);
 void fake_stop_server(struct fake *fake);
 
 const struct scheduler_stream *fake_stream(const struct fake *fake);
-int fake_closes(const struct fake *fake); /* Jobs.Close calls */
+int fake_closes(const struct fake *fake);            /* Jobs.Close calls */
+uint64_t fake_closed_rows(const struct fake *fake);  /* that the last of them told */
+void fake_forget_jobs(struct fake *fake);            /* the server knows neither job nor dataset any more */
+int fake_asks(const struct fake *fake);              /* Jobs.Open and Jobs.Sync calls */
+int fake_pages(const struct fake *fake, int worker); /* that a worker was asked for */
 
 /* Byte `index` of field `field` (made index) of the row at (epoch key, position); labels are position % 1000. */
 uint8_t fake_value(uint32_t epoch, uint64_t position, int field, uint64_t index);

@@ -606,6 +606,8 @@ enum base_code scheduler_cluster_load_job(struct scheduler_cluster *cluster, int
     }
     job->loaded = true;
     job->view.state = SCHEDULER_JOB_LOST;
+    snprintf(job->view.reason, sizeof job->view.reason,
+             "no rank has been heard of since the server's restart");
     job->ended_ns = cluster->now_ns;
     if (live && memcmp(live->view.key, job->view.key, sizeof job->view.key) == 0) {
         job->view.stream = &live->view;

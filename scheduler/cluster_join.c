@@ -36,6 +36,11 @@ static bool set_state(struct scheduler_cluster *cluster, struct cluster_job *job
     } else if (is_over(job->view.state)) {
         job->unstored = true;
     }
+    if (state == SCHEDULER_JOB_LOST)
+        snprintf(job->view.reason, sizeof job->view.reason, "no rank has been heard of for %lld s",
+                 (long long)(cluster->options.lease_ms / 1000));
+    if (state == SCHEDULER_JOB_CLOSED)
+        snprintf(job->view.reason, sizeof job->view.reason, "all its ranks are closed");
     cluster_line(cluster, "job %s is %s", job->view.id, scheduler_job_state_name(state));
     job->view.state = state;
     cluster_job_touch(cluster, job);
@@ -316,11 +321,7 @@ void cluster_join_words(struct scheduler_cluster *cluster, struct cluster_job *j
         say_running(cluster, job, &words);
         break;
     case SCHEDULER_JOB_LOST:
-        say(&words, "no rank has been heard of for %lld s", (long long)(cluster->options.lease_ms / 1000));
-        break;
     case SCHEDULER_JOB_CLOSED:
-        say(&words, "all its ranks are closed");
-        break;
     case SCHEDULER_JOB_REFUSED:
         return; /* said when it was */
     }

@@ -20,11 +20,6 @@ static void job_destroy(struct server_job *job)
     free(job);
 }
 
-void server_jobs_init(struct server_jobs *jobs)
-{
-    *jobs = (struct server_jobs){0};
-}
-
 void server_jobs_fini(struct server_jobs *jobs)
 {
     while (jobs->first) {

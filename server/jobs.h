@@ -30,11 +30,10 @@ struct server_job {
     struct server_job *next;
 };
 
-struct server_jobs {
+struct server_jobs { /* zeroed: none */
     struct server_job *first;
 };
 
-void server_jobs_init(struct server_jobs *jobs);
 void server_jobs_fini(struct server_jobs *jobs);
 struct server_job *server_jobs_find(const struct server_jobs *jobs, const char *id);
 /* Makes or replaces what is known of an opened job; NULL: no memory. */

@@ -25,6 +25,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { STOP_GRACE_MS = 300, SETTLE_MOST_MS = 1000 };
 
@@ -236,6 +237,7 @@ static enum base_code serve(struct program *program, struct base_error *error)
 {
     base_limits_descriptors();
     signal(SIGPIPE, SIG_IGN);
+    umask(S_IRWXG | S_IRWXO); /* the state is nobody else's */
     rpc_start();
     enum base_code code = server_open(&program->server, program->options.state, error);
     if (!code)

@@ -193,7 +193,7 @@ static void a_write_is_all_or_nothing(void **state)
 {
     (void)state;
     struct store *store = open_it();
-    struct store_job job = {.id = "run", .dataset = "photos", .record = ""};
+    struct store_job job = {.id = "run", .dataset = "photos", .record = "x", .record_size = 1};
     struct seen seen = {0};
     assert_int_equal(store_begin(store, NULL), BASE_OK);
     assert_int_equal(store_job_put(store, &job, NULL), BASE_OK);

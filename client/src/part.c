@@ -4,6 +4,7 @@
 #include "base/buffer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum base_code client_part_init(struct client_part *part, uint32_t block_rows, int fields_sent,
                                 struct base_error *error)
@@ -35,6 +36,9 @@ static enum base_code begin(struct client_part *part, int64_t now_ns, const stru
     struct client_arrival arrival = {header->request, header->block, header->epoch, header->from, header->to};
     part->active = true;
     part->headed = false;
+    part->run_count = 0;
+    part->request = header->request;
+    memset(part->verified, 0, sizeof part->verified);
     enum client_placed placed = client_core_place(part->core, now_ns, part->worker, &arrival, &part->place);
     part->scratch = placed == CLIENT_PLACED_SCRATCH;
     if (part->scratch)
@@ -119,13 +123,14 @@ static enum base_code read_lengths(struct client_part *part, const struct wire_p
     return code;
 }
 
-static bool verify_row(const struct client_part *part, const struct wire_part_head *head, uint32_t i)
+/* Rows of a field up to `rows` that were not looked at yet. */
+static enum base_code verify_field(struct client_part *part, const struct wire_part_head *head, int s,
+                                   uint32_t rows, struct base_error *error)
 {
-    const struct client_fields *fields = &part->slots->fields;
+    const struct scheduler_field *field = &part->slots->fields.sent[s];
     const struct client_slot_memory *memory = &part->slots->slots[part->place.slot];
-    uint32_t row = part->place.row + i;
-    for (int s = 0; s < fields->count; s++) {
-        const struct scheduler_field *field = &fields->sent[s];
+    for (uint32_t i = part->verified[s]; i < rows; i++) {
+        uint32_t row = part->place.row + i;
         size_t size = field->max_bytes;
         const uint8_t *values = memory->values[s] + row * size;
         if (field->ragged) {
@@ -133,9 +138,30 @@ static bool verify_row(const struct client_part *part, const struct wire_part_he
             values = memory->values[s] + memory->places[s][row];
         }
         if (!wire_part_verify_field(head, i, s, values, size))
-            return false;
+            return base_error_set(error, BASE_CORRUPT,
+                                  "DATA of request %llu: row %u's field \"%s\" does not match its hash",
+                                  (unsigned long long)part->request, i, field->name);
     }
-    return !fields->all || wire_part_verify_row(head, i);
+    part->verified[s] = rows > part->verified[s] ? rows : part->verified[s];
+    return BASE_OK;
+}
+
+enum base_code client_part_placed(struct client_part *part, uint64_t offset, struct base_error *error)
+{
+    enum base_code code = BASE_OK;
+    if (!part->active || part->scratch || !part->headed)
+        return BASE_OK;
+    struct wire_part_head head = head_of(part);
+    for (int i = 0; i < part->run_count && code == BASE_OK; i++) {
+        const struct wire_part_run *run = &part->runs[i];
+        const struct scheduler_field *field = &part->slots->fields.sent[run->sent_index];
+        if (field->ragged || offset <= run->offset)
+            continue;
+        uint64_t rows = (offset - run->offset) / field->max_bytes;
+        code = verify_field(part, &head, run->sent_index, rows < part->rows ? (uint32_t)rows : part->rows,
+                            error);
+    }
+    return code;
 }
 
 static enum base_code verify(struct client_part *part, const struct wire_header *header,
@@ -146,9 +172,11 @@ static enum base_code verify(struct client_part *part, const struct wire_header 
     for (int s = 0; s < part->slots->fields.count && code == BASE_OK; s++)
         if (part->slots->fields.sent[s].ragged)
             code = read_lengths(part, &head, s, error);
+    for (int s = 0; s < part->slots->fields.count && code == BASE_OK; s++)
+        code = verify_field(part, &head, s, part->rows, error);
     for (uint32_t i = 0; i < part->rows && code == BASE_OK; i++) {
         code = wire_row_read(head.row_table + i * WIRE_ROW_BYTES, &rows[i], error);
-        if (code == BASE_OK && !verify_row(part, &head, i))
+        if (code == BASE_OK && part->slots->fields.all && !wire_part_verify_row(&head, i))
             code = base_error_set(error, BASE_CORRUPT, "DATA of block %llu: row %u does not match its hash",
                                   (unsigned long long)header->block, header->from + i);
     }

@@ -23,17 +23,20 @@ struct client_part {
     size_t head_bytes;
     struct wire_part_run runs[WIRE_PART_RUNS];
     int run_count;
-    uint8_t *head;    /* owned: of the largest part */
-    uint8_t *discard; /* owned */
+    uint64_t request;
+    uint32_t verified[CLIENT_FIELDS]; /* rows of each sent field whose hashes were right */
+    uint8_t *head;                    /* owned: of the largest part */
+    uint8_t *discard;                 /* owned */
 };
 
 enum base_code client_part_init(struct client_part *part, uint32_t block_rows, int fields_sent,
                                 struct base_error *error);
 void client_part_fini(struct client_part *part);
 
-/* As wire_link_events.sink and .frame, for DATA. The core is told where rows go and when they are there. */
+/* As wire_link_events.sink, .placed and .frame, for DATA. The core is told where rows go and when they are there. */
 enum base_code client_part_sink(struct client_part *part, int64_t now_ns, const struct wire_header *header,
                                 uint64_t offset, struct iovec *into, struct base_error *error);
+enum base_code client_part_placed(struct client_part *part, uint64_t offset, struct base_error *error);
 enum base_code client_part_done(struct client_part *part, int64_t now_ns, const struct wire_header *header,
                                 struct base_error *error);
 

@@ -450,7 +450,14 @@ static enum base_code on_sink(void *context, const struct wire_header *header, u
     return client_part_sink(&session->part, session->now_ns, header, offset, into, error);
 }
 
-static const struct wire_link_events link_events = {.sink = on_sink, .frame = on_frame};
+static enum base_code on_placed(void *context, const struct wire_header *header, uint64_t offset,
+                                struct base_error *error)
+{
+    struct client_session *session = context;
+    return header->type == WIRE_DATA ? client_part_placed(&session->part, offset, error) : BASE_OK;
+}
+
+static const struct wire_link_events link_events = {.sink = on_sink, .placed = on_placed, .frame = on_frame};
 
 /* ---- the socket ---- */
 

@@ -9,6 +9,7 @@
 
 enum { HOLDERS_MAX = 16, BAD_LISTED_MAX = 100, ERRORS_LISTED_MAX = 100, NOBODY = 65535 };
 
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): `message` is a type */
 #define NEW(arena, message, init) message_new(arena, sizeof(message), &(const message)init)
 
 static void *message_new(struct server_arena *arena, size_t size, const void *init)

@@ -137,11 +137,11 @@ static int count_wanted(const struct wire_layout *layout, uint8_t wanted)
 
 size_t wire_part_scratch_bytes(const struct wire_layout *layout, uint8_t wanted, uint32_t rows)
 {
-    return (size_t)count_wanted(layout, wanted) * (SIZE_BYTES + (size_t)rows * HASH_BYTES);
+    return wire_part_head_bytes(count_wanted(layout, wanted), rows);
 }
 
-static void copy_hashes(const struct wire_layout *layout, const uint8_t *block, uint8_t wanted, uint32_t from,
-                        uint32_t to, uint8_t *out)
+static uint8_t *copy_hashes(const struct wire_layout *layout, const uint8_t *block, uint8_t wanted,
+                            uint32_t from, uint32_t to, uint8_t *out)
 {
     for (uint32_t i = from; i < to; i++)
         for (int f = 0; f < layout->field_count; f++)
@@ -150,6 +150,7 @@ static void copy_hashes(const struct wire_layout *layout, const uint8_t *block, 
                 memcpy(out, block + layout->hashes + at * HASH_BYTES, HASH_BYTES);
                 out += HASH_BYTES;
             }
+    return out;
 }
 
 int wire_part_gather(const struct wire_layout *layout, uint8_t *block, uint8_t wanted, uint32_t from,
@@ -157,20 +158,20 @@ int wire_part_gather(const struct wire_layout *layout, uint8_t *block, uint8_t w
 {
     int sent = count_wanted(layout, wanted);
     uint32_t rows = to - from;
-    uint8_t *directory = scratch, *hashes = scratch + sent * SIZE_BYTES;
+    uint8_t *row_table = scratch + sent * SIZE_BYTES, *hashes = row_table + (size_t)rows * WIRE_ROW_BYTES;
     struct iovec values[SCHEDULER_PIPELINE_FIELDS];
     for (int f = 0, s = 0; f < layout->field_count; f++)
         if (is_wanted(wanted, f)) {
             values[f] = values_of(layout, block, f, from, to);
-            base_set_u64(directory + s++ * SIZE_BYTES, values[f].iov_len);
+            base_set_u64(scratch + s++ * SIZE_BYTES, values[f].iov_len);
         }
-    copy_hashes(layout, block, wanted, from, to, hashes);
+    memcpy(row_table, block + layout->row_table + (size_t)from * WIRE_ROW_BYTES,
+           (size_t)rows * WIRE_ROW_BYTES);
+    uint8_t *end = copy_hashes(layout, block, wanted, from, to, hashes);
+    base_set_u64(end, base_hash_xxh3(scratch, (size_t)(end - scratch)));
 
     struct gather gather = {.iov = iov};
-    gather_add(&gather, directory, (uint64_t)sent * SIZE_BYTES);
-    gather_add(&gather, block + layout->row_table + (size_t)from * WIRE_ROW_BYTES,
-               (uint64_t)rows * WIRE_ROW_BYTES);
-    gather_add(&gather, hashes, (uint64_t)rows * (uint64_t)sent * HASH_BYTES);
+    gather_add(&gather, scratch, wire_part_head_bytes(sent, rows));
     for (int f = 0; f < layout->field_count; f++)
         if (is_wanted(wanted, f) && !layout->fields[f].ragged)
             gather_add(&gather, values[f].iov_base, values[f].iov_len);
@@ -190,7 +191,7 @@ int wire_part_gather(const struct wire_layout *layout, uint8_t *block, uint8_t w
 size_t wire_part_head_bytes(int fields_sent, uint32_t rows)
 {
     size_t sent = (size_t)fields_sent;
-    return sent * SIZE_BYTES + (size_t)rows * (WIRE_ROW_BYTES + sent * HASH_BYTES);
+    return sent * SIZE_BYTES + (size_t)rows * (WIRE_ROW_BYTES + sent * HASH_BYTES) + HASH_BYTES;
 }
 
 struct wire_part_head wire_part_head_view(const uint8_t *head, int fields_sent, uint32_t rows)
@@ -225,6 +226,10 @@ enum base_code wire_part_check(const struct wire_part_head *head, const struct s
                                uint64_t length, struct base_error *error)
 {
     uint64_t sum = wire_part_head_bytes(head->fields_sent, head->rows);
+    size_t hashed = (size_t)sum - HASH_BYTES;
+    if (base_hash_xxh3(head->directory, hashed) != base_get_u64(head->directory + hashed))
+        return base_error_set(error, BASE_CORRUPT, "DATA of %u rows: its head does not match its checksum",
+                              head->rows);
     for (int s = 0; s < head->fields_sent; s++) {
         uint64_t bytes = directory_bytes(head, s);
         enum base_code code = check_run(head, &sent[s], bytes, error);

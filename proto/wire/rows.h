@@ -10,8 +10,9 @@
  *                     | one run a field: fixed K*max_bytes; ragged K*max_bytes reserved, packed from the start;
  *                     each of these begins at a multiple of 64
  *   DATA payload      directory: u64 a sent field, bytes of its values in this part | rows n*40
- *                     | hashes n*S*8 (sent fields only, row-major) | fixed fields' runs
- *                     | ragged lengths n*4 a field (elements) | ragged values; unpadded, in field order
+ *                     | hashes n*S*8 (sent fields only, row-major) | XXH3 of all before it: the head
+ *                     | fixed fields' runs | ragged lengths n*4 a field (elements) | ragged values; unpadded, in
+ *                     field order
  *
  * Lengths, not offsets, travel: parts concatenate. Ragged fields of rank 1 only, so far: no shapes travel.
  */
@@ -55,15 +56,15 @@ uint64_t wire_layout_hash_row(const struct wire_layout *layout, uint8_t *block, 
                               const uint64_t ragged_at[SCHEDULER_PIPELINE_FIELDS]);
 
 /* The DATA payload of rows [from, to) with the fields of mask `wanted`, gathered from a made block without
- * copying what is large: directory and sent hashes are written to `scratch` (wire_part_scratch_bytes),
- * everything else points into the block. Returns the number of iovecs (<= WIRE_PART_IOVECS) and *length their
- * sum. */
-#define WIRE_PART_IOVECS (4 + 2 * SCHEDULER_PIPELINE_FIELDS)
+ * copying what is large: the head is written to `scratch` (wire_part_scratch_bytes), everything else points
+ * into the block. Returns the number of iovecs (<= WIRE_PART_IOVECS) and *length their sum. */
+#define WIRE_PART_IOVECS (1 + 2 * SCHEDULER_PIPELINE_FIELDS)
 size_t wire_part_scratch_bytes(const struct wire_layout *layout, uint8_t wanted, uint32_t rows);
 int wire_part_gather(const struct wire_layout *layout, uint8_t *block, uint8_t wanted, uint32_t from,
                      uint32_t to, uint8_t *scratch, struct iovec *iov, uint64_t *length);
 
-/* Receiving: the part's head (directory, rows, hashes) has a size known beforehand; then come the runs. */
+/* Receiving: the part's head (directory, rows, hashes, their checksum) has a size known beforehand; then come
+ * the runs. */
 size_t wire_part_head_bytes(int fields_sent, uint32_t rows);
 struct wire_part_head {
     uint32_t rows;
@@ -71,8 +72,9 @@ struct wire_part_head {
     const uint8_t *directory, *row_table, *hashes; /* views into the head's bytes */
 };
 struct wire_part_head wire_part_head_view(const uint8_t *head, int fields_sent, uint32_t rows);
-/* The directory against the field specs and the payload length: fixed fields exactly rows*max_bytes, ragged
- * ones at most that and whole elements, the sum right. CORRUPT otherwise. */
+/* The head against its checksum, and the directory against the field specs and the payload length: fixed
+ * fields exactly rows*max_bytes, ragged ones at most that and whole elements, the sum right. CORRUPT
+ * otherwise. */
 enum base_code wire_part_check(const struct wire_part_head *head, const struct scheduler_field *sent,
                                uint64_t length, struct base_error *error);
 /* What follows the head, in order, of a part that was checked: empty runs are left out. Returns how many

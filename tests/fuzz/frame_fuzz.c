@@ -3,7 +3,7 @@
  * Outside bytes of the data port, without a socket: frames in random chunks through the receiver, small payloads through
  * their readers, DATA through the part's head, directory and lengths, as a client does.
  *
- * Input: one byte (1: each frame's magic and checksum are made right, so that the fuzzer gets past them; 6: how large chunks
+ * Input: one byte (1: each frame's magic and checksums are made right, so that the fuzzer gets past them; 6: how large chunks
   * are; all of it seeds them), then the stream. OPEN's answers in the stream change the fields that DATA is read with.
  * How the bytes are cut must change nothing: each stream runs twice, in random chunks and in the largest ones.
  */
@@ -188,12 +188,24 @@ static enum base_code on_sink(void *context, const struct wire_header *header, u
 
 static const struct wire_link_events events = {.sink = on_sink, .frame = on_frame};
 
+/* Rights the checksum of a DATA frame's head, for the default fields. */
+static void seal_part(uint8_t *frame, size_t size)
+{
+    uint16_t from = base_get_u16(frame + 28), to = base_get_u16(frame + 30);
+    size_t head_bytes = wire_part_head_bytes(2, from < to ? (uint32_t)(to - from) : 0);
+    if (frame[5] != WIRE_DATA || size < WIRE_HEADER_BYTES + head_bytes)
+        return;
+    uint8_t *end = frame + WIRE_HEADER_BYTES + head_bytes - sizeof(uint64_t);
+    base_set_u64(end, base_hash_xxh3(frame + WIRE_HEADER_BYTES, head_bytes - sizeof(uint64_t)));
+}
+
 /* Rights magic and checksum of each header, following the lengths. */
 static void seal(uint8_t *bytes, size_t size)
 {
     for (size_t at = 0; size - at >= WIRE_HEADER_BYTES;) {
         base_set_u32(bytes + at, WIRE_MAGIC);
         base_set_u64(bytes + at + 56, base_hash_xxh3(bytes + at, 56));
+        seal_part(bytes + at, size - at);
         uint64_t length = base_get_u64(bytes + at + 40);
         at += WIRE_HEADER_BYTES;
         at += length < size - at ? length : size - at;

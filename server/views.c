@@ -48,18 +48,18 @@ static int live(void *context, struct base_buffer *body)
     return 200;
 }
 
+/* Without workers it is ready all the same: behind a load balancer that asks here, they could never reach it otherwise. */
 static int ready(void *context, struct base_buffer *body)
 {
     const struct server *server = context;
     int count = 0;
     for (int i = 0; i < scheduler_cluster_worker_count(server->cluster); i++)
         count += scheduler_cluster_worker_at(server->cluster, i)->state == SCHEDULER_WORKER_READY;
-    const char *reason = server->stopping ? "the server is stopping" : count ? "" : "no worker is ready";
-    if (reason[0])
-        base_buffer_printf(body, "not ready: %s\n", reason);
+    if (server->stopping)
+        base_buffer_printf(body, "not ready: the server is stopping\n");
     else
         base_buffer_printf(body, "ready: %d workers\n", count);
-    return reason[0] ? 503 : 200;
+    return server->stopping ? 503 : 200;
 }
 
 static void print_jobs(const struct server *server, struct base_buffer *out)

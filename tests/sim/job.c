@@ -75,8 +75,8 @@ void sim_job_launch(void *who, uint64_t unused)
         struct sim_rank *rank = sim_memory_get(&world->memory, sizeof *rank);
         launch->ranks[i] = rank;
         *rank = (struct sim_rank){.world = world, .job = job, .launch = launch, .rank = i};
-        int64_t most_ns = world->rules.quiet ? 20 * SIM_MS : 500 * SIM_MS;
-        sim_at(world, world->now_ns + sim_random_between(&world->random, 0, most_ns), begin_rank, rank, 0);
+        sim_at(world, world->now_ns + sim_random_between(&world->random, 0, world->rules.stagger_ns),
+               begin_rank, rank, 0);
     }
 }
 
@@ -160,7 +160,7 @@ static void split(struct sim_rank *rank)
     const struct sim_world *world = rank->world;
     const struct sim_launch *launch = rank->launch;
     int64_t up_ns = world->now_ns - world->server.started_ns;
-    if (up_ns < world->rules.cluster.lease_ms * SIM_MS || world->rules.quiet)
+    if (!launch->lost && (up_ns < world->rules.cluster.lease_ms * SIM_MS || world->rules.quiet))
         sim_fail(rank->world, "%s/%u begins at (%u, %llu), the ranks before it at (%u, %llu)",
                  rank->job->name, rank->rank, rank->at.epoch, (unsigned long long)rank->at.position,
                  launch->start.epoch, (unsigned long long)launch->start.position);

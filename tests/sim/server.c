@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/sim.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void settle(struct sim_world *world);
@@ -25,6 +26,17 @@ static struct sim_job *find_job(struct sim_world *world, const char *name)
             return &world->jobs[i];
     sim_fail(world, "the server speaks of job %s", name);
     return &world->jobs[0];
+}
+
+/* Leases of a launch have run out: the server owes nothing to its ranks any more. */
+static void note_lost(struct sim_world *world, const char *line)
+{
+    char lost[40];
+    for (int i = 0; i < world->job_count; i++) {
+        snprintf(lost, sizeof lost, "job %s is lost", world->jobs[i].name);
+        if (world->jobs[i].launch && strcmp(lost, line) == 0)
+            world->jobs[i].launch->lost = true;
+    }
 }
 
 /* ---- what is stored, as server_persist does ---- */
@@ -58,8 +70,10 @@ static void persist(struct sim_world *world)
         if (job->stream && job->has_start)
             memcpy(stored->stored.stream, job->stream->identity.hash, BASE_SHA256_BYTES);
     }
-    while (scheduler_cluster_take_line(server->cluster, line))
+    while (scheduler_cluster_take_line(server->cluster, line)) {
         sim_trace(world, "server: %s", line);
+        note_lost(world, line);
+    }
 }
 
 /* ---- answers ---- */

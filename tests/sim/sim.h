@@ -352,7 +352,7 @@ struct sim_launch {
     struct sim_job *job;
     uint16_t number;
     struct sim_shape shape;
-    bool resumes, started, over;
+    bool resumes, started, over, lost; /* lost: its leases have run out once */
     struct scheduler_job_cursor resume;
     struct scheduler_cursor start;
     struct sim_rank *ranks[SIM_RANKS];
@@ -410,7 +410,7 @@ enum sim_fault {
 struct sim_rules {
     bool quiet;
     int64_t delay_least_ns, delay_most_ns;
-    int64_t fault_gap_ns;
+    int64_t fault_gap_ns, stagger_ns; /* stagger: ranks of a launch start within it */
     int duplicate_permille, rpc_loss_permille, reset_permille;
     int weights[SIM_FAULTS];
     struct scheduler_cluster_options cluster;

@@ -146,10 +146,12 @@ static void draw_rules(struct sim_world *world)
     rules->delay_least_ns = between(world, 20 * 1000, 500 * 1000);
     rules->delay_most_ns =
         rules->delay_least_ns + (rules->quiet ? SIM_MS : between(world, SIM_MS, 30 * SIM_MS));
+    rules->stagger_ns = 20 * SIM_MS;
     if (rules->quiet)
         return;
     rules->cluster.lease_ms = between(world, 3500, 10000);
-    rules->cluster.grace_ms = between(world, 5000, 60000);
+    rules->cluster.grace_ms = chance(world, 300) ? between(world, 200, 3000) : between(world, 3000, 60000);
+    rules->stagger_ns = chance(world, 300) ? 8 * SIM_S : 500 * SIM_MS;
     rules->duplicate_permille = (int)between(world, 0, 50);
     rules->rpc_loss_permille = chance(world, 500) ? 0 : (int)between(world, 1, 100);
     rules->reset_permille = chance(world, 400) ? 0 : (int)between(world, 1, 500);
@@ -250,7 +252,8 @@ static void fault_server(struct sim_world *world)
     if (!world->server.cluster)
         return;
     sim_server_stop(world);
-    sim_at(world, world->now_ns + between(world, 100 * SIM_MS, 20 * SIM_S), server_again, world, 0);
+    int64_t down_ns = between(world, 100 * SIM_MS, chance(world, 500) ? 2 * SIM_S : 20 * SIM_S);
+    sim_at(world, world->now_ns + down_ns, server_again, world, 0);
 }
 
 static int64_t away_ns(struct sim_world *world)

@@ -44,7 +44,7 @@ static void begin_rank(void *who, uint64_t what)
 {
     struct sim_rank *rank = who;
     (void)what;
-    if (!rank->dead)
+    if (!rank->dead && !rank->launch->over)
         sim_rank_begin(rank);
 }
 
@@ -58,6 +58,7 @@ void sim_job_launch(void *who, uint64_t unused)
     (void)unused;
     launch->job = job;
     launch->before = before;
+    launch->mixed = before && (before->half || before->mixed);
     launch->number = ++job->launches;
     if (before && sim_random_chance(&world->random, 500))
         sim_job_draw(job);
@@ -91,6 +92,8 @@ static void end_launch(struct sim_job *job, bool zombies)
     struct sim_world *world = job->world;
     struct sim_launch *launch = job->launch;
     launch->over = true;
+    for (uint32_t i = 0; i < launch->shape.world; i++)
+        launch->half |= !launch->ranks[i]->core;
     for (uint32_t i = 0; i < launch->shape.world; i++) {
         int64_t after_ns = sim_random_between(&world->random, 0, zombies ? 8 * SIM_S : 300 * SIM_MS);
         sim_at(world, world->now_ns + after_ns, kill_rank, launch->ranks[i], 0);
@@ -105,8 +108,8 @@ void sim_job_crash(struct sim_job *job, bool zombies)
         return;
     uint32_t first = (uint32_t)sim_random_between(&world->random, 0, launch->shape.world - 1);
     sim_trace(world, "%s/%u crashes", job->name, first);
-    sim_rank_kill(launch->ranks[first]);
     end_launch(job, zombies);
+    sim_rank_kill(launch->ranks[first]);
     sim_at(world, world->now_ns + sim_random_between(&world->random, 400 * SIM_MS, 12 * SIM_S),
            sim_job_launch, job, 0);
 }
@@ -154,18 +157,34 @@ static void begin_ledger(struct sim_rank *rank)
                  (unsigned long long)rank->at.position, rank->first_epoch);
 }
 
+/* Its leases run: after a restart, too, until they are over. */
+static bool is_kept(const struct sim_launch *launch)
+{
+    const struct sim_world *world = launch->job->world;
+    int64_t up_ns = world->now_ns - world->server.started_ns;
+    return !launch->lost && !launch->mixed &&
+           (up_ns < world->rules.cluster.lease_ms * SIM_MS || world->rules.quiet);
+}
+
 /* The ranks of a launch begin at one place, unless the server lost those before: then trainers refuse to begin. */
 static void split(struct sim_rank *rank)
 {
-    const struct sim_world *world = rank->world;
     const struct sim_launch *launch = rank->launch;
-    int64_t up_ns = world->now_ns - world->server.started_ns;
-    if (!launch->lost && (up_ns < world->rules.cluster.lease_ms * SIM_MS || world->rules.quiet))
+    if (is_kept(launch))
         sim_fail(rank->world, "%s/%u begins at (%u, %llu), the ranks before it at (%u, %llu)",
                  rank->job->name, rank->rank, rank->at.epoch, (unsigned long long)rank->at.position,
                  launch->start.epoch, (unsigned long long)launch->start.position);
     else
         sim_job_crash(rank->job, false);
+}
+
+void sim_job_fenced(struct sim_rank *rank)
+{
+    const struct sim_launch *launch = rank->launch;
+    if (launch == rank->job->launch && !launch->over && is_kept(launch))
+        sim_fail(rank->world, "%s/%u is fenced, though nobody has started its job anew", rank->job->name,
+                 rank->rank);
+    sim_job_failed(rank);
 }
 
 void sim_job_started(struct sim_rank *rank)

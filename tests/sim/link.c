@@ -482,6 +482,21 @@ static bool is_final(const struct sim_link *link, const struct sim_frame *frame)
            (frame->kind == SIM_MOVED || frame->kind == SIM_RETRY || frame->kind == SIM_FAIL);
 }
 
+/* It comes again, behind what is on its way: an answer to an old number by then. */
+static void repeat(struct sim_link *link, const struct sim_frame *frame)
+{
+    struct sim_world *world = link->world;
+    bool may = frame->kind == SIM_WAIT || frame->kind == SIM_PING || frame->kind == SIM_MOVED ||
+               (frame->kind == SIM_RETRY && frame->request != link->open_number);
+    if (!may || frame->copy || !link->client_open ||
+        !sim_random_chance(&world->random, world->rules.duplicate_permille))
+        return;
+    struct sim_frame *copy = sim_link_frame(world, frame->kind);
+    *copy = *frame;
+    copy->copy = true;
+    put(link, &link->down, copy, sim_random_between(&world->random, 0, 400 * SIM_MS));
+}
+
 static void deliver_down(struct sim_link *link, const struct sim_frame *frame)
 {
     struct sim_world *world = link->world;
@@ -492,14 +507,11 @@ static void deliver_down(struct sim_link *link, const struct sim_frame *frame)
         sim_rank_drive(link->rank);
     } else if (link->client_open) {
         client_core_heard(link->rank->core, world->now_ns, link->worker->id, frame->plan);
-        if (is_final(link, frame) && link->asked-- == 0)
+        if (!frame->copy && is_final(link, frame) && link->asked-- == 0)
             sim_fail(world, "%s/%u gets more answers than it asked for", link->rank->job->name,
                      link->rank->rank);
         take_down(link, frame);
-        bool twice = frame->kind == SIM_WAIT || frame->kind == SIM_PING || frame->kind == SIM_MOVED ||
-                     (frame->kind == SIM_RETRY && frame->request != link->open_number);
-        if (twice && link->client_open && sim_random_chance(&world->random, world->rules.duplicate_permille))
-            take_down(link, frame);
+        repeat(link, frame);
         sim_rank_drive(link->rank);
     }
     if (frame->kind == SIM_DATA && frame->last)

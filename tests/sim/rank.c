@@ -163,7 +163,7 @@ void sim_rank_answer(struct sim_rank *rank, struct sim_call *call)
         sim_rank_drive(rank);
     } else if (call->code == BASE_CONFLICT) {
         sim_trace(rank->world, "%s/%u is told that it is over", rank->job->name, rank->rank);
-        sim_job_failed(rank);
+        sim_job_fenced(rank);
         return;
     } else if (call->code == BASE_NOT_FOUND) {
         send_open(rank);

@@ -143,7 +143,7 @@ struct sim_frame {
     struct scheduler_cursor mark;
     uint32_t handle, plan, epoch, from, to, time_ms, queue, requests_max;
     uint32_t row, rows; /* DATA: this chunk's rows of the part */
-    bool first, last, insist, death, making;
+    bool first, last, insist, death, making, copy;
     enum base_code code;
     uint64_t extent; /* DATA: where the bytes are read from */
 };
@@ -352,7 +352,10 @@ struct sim_launch {
     struct sim_job *job;
     uint16_t number;
     struct sim_shape shape;
-    bool resumes, started, over, lost; /* lost: its leases have run out once */
+    bool resumes, started, over;
+    bool lost; /* its leases have run out once */
+    bool half,
+        mixed; /* half: over before all ranks had begun; mixed: ranks of the next one may join such a one */
     struct scheduler_job_cursor resume;
     struct scheduler_cursor start;
     struct sim_rank *ranks[SIM_RANKS];
@@ -387,6 +390,7 @@ void sim_job_crash(struct sim_job *job, bool zombies);
 void sim_job_started(struct sim_rank *rank);
 void sim_job_took(struct sim_rank *rank, const struct client_step *step);
 void sim_job_ended(struct sim_rank *rank);  /* this rank has no more steps */
+void sim_job_fenced(struct sim_rank *rank); /* the server says that it is over */
 void sim_job_failed(struct sim_rank *rank); /* its process ends: so does the launch */
 
 /* ---- world.c ---- */

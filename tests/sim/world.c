@@ -150,7 +150,7 @@ static void draw_rules(struct sim_world *world)
     if (rules->quiet)
         return;
     rules->cluster.lease_ms = between(world, 3500, 10000);
-    rules->cluster.grace_ms = chance(world, 300) ? between(world, 200, 3000) : between(world, 3000, 60000);
+    rules->cluster.grace_ms = rules->cluster.lease_ms + between(world, 0, chance(world, 300) ? 1000 : 50000);
     rules->stagger_ns = chance(world, 300) ? 8 * SIM_S : 500 * SIM_MS;
     rules->duplicate_permille = (int)between(world, 0, 50);
     rules->rpc_loss_permille = chance(world, 500) ? 0 : (int)between(world, 1, 100);
@@ -159,6 +159,8 @@ static void draw_rules(struct sim_world *world)
     world->faults_until_ns = SIM_S + between(world, 5 * SIM_S, 40 * SIM_S);
     for (int i = 0; i < SIM_FAULTS; i++)
         rules->weights[i] = chance(world, 400) ? 0 : (int)between(world, 1, 10);
+    if (rules->stagger_ns > SIM_S) /* a server that comes and goes while they start */
+        rules->weights[SIM_FAULT_SERVER] += 10;
 }
 
 static void draw_worker(struct sim_world *world, int index)

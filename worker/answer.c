@@ -9,7 +9,7 @@
 
 /* A DATA frame on its way: the link's token. Small parts lie here, the rest in staging. */
 struct sending {
-    uint64_t send;
+    uint64_t send; /* 0: a page of a manifest, which lies here whole */
     uint8_t scratch[];
 };
 
@@ -64,11 +64,33 @@ static void send_opened(struct connection *connection, const struct worker_actio
     base_buffer_fini(&payload);
 }
 
-void worker_answer_sent(struct worker_serve *serve, uint64_t token, bool done)
+void worker_answer_sent(struct connection *connection, uint64_t token, bool done)
 {
     struct sending *sending = (struct sending *)(uintptr_t)token;
-    worker_core_sent(serve->options.core, base_clock_now_ns(), sending->send, done);
+    if (sending->send != 0)
+        worker_core_sent(connection->serve->options.core, base_clock_now_ns(), sending->send, done);
+    else
+        connection->pages--;
     free(sending);
+}
+
+enum base_code worker_answer_page(struct connection *connection, const struct wire_header *asked,
+                                  const uint8_t *bytes, size_t size, struct base_error *error)
+{
+    struct sending *sending = malloc(sizeof *sending + size);
+    if (!sending)
+        return base_error_set(error, BASE_NO_MEMORY, "PAGE: no memory for a copy");
+    sending->send = 0;
+    memcpy(sending->scratch, bytes, size);
+    connection->pages++;
+    struct wire_header header = {
+        .type = WIRE_PAGE, .flags = WIRE_FLAG_REPLY, .request = asked->request, .block = asked->block};
+    struct iovec part = {sending->scratch, size};
+    enum base_code code =
+        wire_link_send_parts(connection->link, &header, &part, 1, (uint64_t)(uintptr_t)sending, error);
+    if (code != BASE_OK)
+        worker_answer_sent(connection, (uint64_t)(uintptr_t)sending, false);
+    return code;
 }
 
 static void send_data(struct connection *connection, const struct worker_action *action)
@@ -97,7 +119,7 @@ static void send_data(struct connection *connection, const struct worker_action 
     enum base_code code =
         wire_link_send_parts(connection->link, &header, iov, count, (uint64_t)(uintptr_t)sending, &error);
     if (code != BASE_OK)
-        worker_answer_sent(serve, (uint64_t)(uintptr_t)sending, false);
+        worker_answer_sent(connection, (uint64_t)(uintptr_t)sending, false);
     check(connection, code, &error);
 }
 

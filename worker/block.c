@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -348,7 +349,8 @@ static void charge(struct worker_core *core, struct worker_stream *stream, uint3
 static uint16_t jobs_waiting(const struct worker_core *core, const struct worker_block *block)
 {
     uint16_t jobs = 0;
-    for (uint32_t at = block->first_waiter; at != WORKER_NONE;) {
+    int looked_at = 0; /* it costs their number squared, and is a number for the log */
+    for (uint32_t at = block->first_waiter; at != WORKER_NONE && looked_at++ < 256;) {
         const struct worker_request *request = worker_request_at(core, at);
         const struct worker_connection *connection = worker_connection_at(core, request->connection);
         const struct worker_claims *claims = &core->streams[block->stream]->claims;
@@ -366,7 +368,7 @@ static uint16_t jobs_waiting(const struct worker_core *core, const struct worker
     return jobs;
 }
 
-static void start_making(struct worker_core *core, uint32_t index, uint64_t offset)
+static void start_making(struct worker_core *core, int64_t now_ns, uint32_t index, uint64_t offset)
 {
     struct worker_block *block = worker_block_at(core, index);
     struct worker_stream *stream = core->streams[block->stream];
@@ -375,6 +377,7 @@ static void start_making(struct worker_core *core, uint32_t index, uint64_t offs
         block->cause = pressed ? WORKER_CAUSE_PRESSURE : WORKER_CAUSE_LATE;
     heap_remove(core, &stream->queue, block->heap_at);
     become(core, block, WORKER_MAKING);
+    block->since_ns = now_ns;
     block->offset = offset;
     block->size_bytes = stream->block_bytes;
     uint32_t rows = worker_block_rows(stream, block->number);
@@ -394,13 +397,12 @@ static void start_making(struct worker_core *core, uint32_t index, uint64_t offs
 
 void worker_block_admit(struct worker_core *core, int64_t now_ns)
 {
-    (void)now_ns;
     while (core->counts.blocks_making < core->options.making_max) {
         uint32_t stream = next_stream(core);
         uint64_t offset;
         if (stream == WORKER_NONE || !reserve(core, core->streams[stream]->block_bytes, &offset))
             return;
-        start_making(core, core->streams[stream]->queue.blocks[0], offset);
+        start_making(core, now_ns, core->streams[stream]->queue.blocks[0], offset);
     }
 }
 
@@ -496,6 +498,24 @@ void worker_block_forget_rested(struct worker_core *core, int64_t now_ns)
         uint32_t stream = block->stream;
         worker_block_forget(core, i);
         worker_core_release_stream(core, stream);
+    }
+}
+
+/* What hangs goes on (it cannot be called back), but nobody has to wait for it. */
+void worker_block_excuse_late(struct worker_core *core, int64_t now_ns)
+{
+    char text[96];
+    for (uint32_t i = 0; i < core->blocks.count && core->counts.blocks_making > 0; i++) {
+        const struct worker_block *block = worker_block_at(core, i);
+        if (!block->slot.used || block->state != WORKER_MAKING || block->first_waiter == WORKER_NONE ||
+            now_ns < block->since_ns + WORKER_LATE_MS * BASE_NS_PER_MS)
+            continue;
+        snprintf(text, sizeof text,
+                 "the block is in the making for %lld s: this worker's storage or cores hang",
+                 (long long)((now_ns - block->since_ns) / BASE_NS_PER_S));
+        while (worker_block_at(core, i)->first_waiter != WORKER_NONE)
+            worker_request_retry(core, worker_block_at(core, i)->first_waiter, BASE_UNAVAILABLE,
+                                 WORKER_REST_MOST_MS, text);
     }
 }
 

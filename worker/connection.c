@@ -98,7 +98,13 @@ void worker_connection_update(struct connection *connection)
     if (connection->dead)
         return;
     count_bytes(connection);
-    bool writes = wire_link_wants_write(connection->link);
+    bool writes = wire_link_wants_write(connection->link) && !connection->mute;
+    bool deaf = wire_link_queued(connection->link) > WORKER_QUEUED_FRAMES_MAX && !connection->lingering;
+    if (deaf && !connection->deaf)
+        event_del(connection->readable);
+    else if (!deaf && connection->deaf)
+        event_add(connection->readable, NULL);
+    connection->deaf = deaf;
     if (writes)
         event_add(connection->writable, NULL);
     else
@@ -138,6 +144,8 @@ static bool set_handle(struct connection *connection, uint32_t number, uint8_t w
             connection->handles[i].wanted = wanted;
             return true;
         }
+    if (connection->handle_count >= WORKER_HANDLES_MAX)
+        return false;
     if (connection->handle_count == connection->handle_capacity) {
         uint32_t capacity = connection->handle_capacity ? connection->handle_capacity * 2 : 2;
         struct connection_handle *handles = realloc(connection->handles, capacity * sizeof *handles);
@@ -198,7 +206,8 @@ static enum base_code on_open(struct connection *connection, const struct wire_h
         return BASE_OK;
     }
     if (kit && !set_handle(connection, header->handle, wanted))
-        return base_error_set(error, BASE_NO_MEMORY, "OPEN");
+        return base_error_set(error, BASE_TOO_LARGE, "OPEN: more than %d handles, or no memory",
+                              WORKER_HANDLES_MAX);
     struct worker_open event = {.request = header->request,
                                 .handle = header->handle,
                                 .rank = open.rank,
@@ -250,6 +259,9 @@ static enum base_code on_page(struct connection *connection, const struct wire_h
     if (header->length != BASE_SHA256_BYTES)
         return base_error_set(error, BASE_CORRUPT, "PAGE frame of %llu bytes",
                               (unsigned long long)header->length);
+    if (connection->pages >= WORKER_PAGES_MAX)
+        return base_error_set(error, BASE_TOO_LARGE, "more than %d pages of manifests at once",
+                              WORKER_PAGES_MAX);
     const struct worker_dataset *dataset =
         serve->options.hooks->find_dataset(serve->options.context, payload);
     const uint8_t *bytes = NULL;
@@ -263,9 +275,7 @@ static enum base_code on_page(struct connection *connection, const struct wire_h
         return BASE_OK;
     }
     base_metric_add(&serve->metrics[WORKER_METRIC_PAGES], 1);
-    struct wire_header reply = {
-        .type = WIRE_PAGE, .flags = WIRE_FLAG_REPLY, .request = header->request, .block = header->block};
-    return wire_link_send(connection->link, &reply, bytes, size, error);
+    return worker_answer_page(connection, header, bytes, size, error);
 }
 
 static enum base_code take_frame(struct connection *connection, const struct wire_header *header,
@@ -318,8 +328,7 @@ static enum base_code on_frame(void *context, const struct wire_header *header, 
 
 static void on_sent(void *context, uint64_t token, bool done)
 {
-    const struct connection *connection = context;
-    worker_answer_sent(connection->serve, token, done);
+    worker_answer_sent(context, token, done);
 }
 
 static const struct wire_link_events link_events = {.frame = on_frame, .sent = on_sent};
@@ -354,6 +363,7 @@ static void read_frames(struct connection *connection)
     } else { /* the link has answered FAIL */
         base_metric_add(&connection->serve->metrics[WORKER_METRIC_DROPPED_FRAME], 1);
         log_drop(connection, error.text);
+        connection->mute = true; /* or its socket would call for ever to be written to */
         worker_connection_linger(connection);
     }
 }
@@ -374,7 +384,7 @@ static void on_writable(evutil_socket_t fd, short what, void *context)
 {
     (void)fd, (void)what;
     struct connection *connection = context;
-    if (wire_link_write(connection->link, NULL) != BASE_OK && !connection->lingering)
+    if (wire_link_write(connection->link, NULL) != BASE_OK)
         worker_connection_kill(connection, 0, NULL);
     worker_connection_update(connection);
     worker_serve_pump(connection->serve);

@@ -11,6 +11,10 @@
 #define WORKER_STALL_MS 1000
 #define WORKER_LINGER_MS 500
 #define WORKER_SWEEP_MS 100
+#define WORKER_HANDLES_MAX 256 /* of one connection */
+#define WORKER_QUEUED_FRAMES_MAX                                                                             \
+    1024                   /* to a peer that asks and does not read: then it is not heard, either */
+#define WORKER_PAGES_MAX 4 /* of a manifest, on their way to one peer: each is a copy */
 
 struct connection_handle {
     uint32_t number;
@@ -27,6 +31,8 @@ struct connection {
     struct connection_handle *handles; /* owned */
     uint32_t handle_count, handle_capacity;
     bool greeted, lingering, shut, dead;
+    bool deaf, mute;              /* reads nothing now; its link failed and writes nothing more */
+    int pages;                    /* on their way */
     int64_t since_ns;             /* of accepting, then of lingering */
     int64_t progress_ns;          /* of the last byte that left, or of nothing to send */
     uint64_t bytes_in, bytes_out; /* as counted */
@@ -64,6 +70,9 @@ const struct connection_handle *worker_connection_handle(const struct connection
 void worker_answer_act(struct worker_serve *serve, const struct worker_action *action);
 void worker_answer_fail(struct connection *connection, uint64_t request, uint32_t handle, enum base_code code,
                         const char *text);
-void worker_answer_sent(struct worker_serve *serve, uint64_t token, bool done);
+/* A copy goes on its way; connection->pages counts it until it has left. */
+enum base_code worker_answer_page(struct connection *connection, const struct wire_header *asked,
+                                  const uint8_t *bytes, size_t size, struct base_error *error);
+void worker_answer_sent(struct connection *connection, uint64_t token, bool done);
 
 #endif

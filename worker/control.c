@@ -49,9 +49,9 @@ static enum base_code make_folder(const char *state_dir, struct base_error *erro
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/manifests", state_dir);
-    if (mkdir(state_dir, 0777) != 0 && errno != EEXIST)
+    if (mkdir(state_dir, 0700) != 0 && errno != EEXIST)
         return base_error_errno(error, errno, "making %s", state_dir);
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
         return base_error_errno(error, errno, "making %s", path);
     return BASE_OK;
 }
@@ -145,6 +145,7 @@ static void carry_out(struct worker_control *control)
     int64_t now_ns = base_clock_now_ns();
     if (!orders)
         return;
+    worker_serve_pump(control->serve); /* a stream that is gone, and comes back now, is begun anew */
     worker_holdings_order(control->holdings, now_ns, orders->datasets, orders->n_datasets);
     worker_indexing_order(control->indexing, orders->index, orders->n_index);
     worker_streams_order(control->streams, now_ns, orders);

@@ -158,6 +158,7 @@ void worker_core_tick(struct worker_core *core, int64_t now_ns)
     if (now_ns < core->tick_ns)
         return;
     core->tick_ns = INT64_MAX;
+    worker_block_excuse_late(core, now_ns);
     for (uint32_t i = 0; i < core->connections.count; i++)
         say_alive(core, i);
     worker_block_forget_rested(core, now_ns);

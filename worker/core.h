@@ -42,6 +42,9 @@
 #define WORKER_UNKNOWN_STREAM_MS 200 /* RETRY of an OPEN whose stream the server has not told us yet */
 #define WORKER_REST_FIRST_MS 100     /* after an unavailable item; doubles ... */
 #define WORKER_REST_MOST_MS 5000     /* ... up to this */
+#define WORKER_LATE_MS 20000 /* in the making for so long (storage hangs): those who wait may ask elsewhere */
+#define WORKER_REFUSALS_MAX 64  /* of requests that make no sense, on one connection; then it is dropped */
+#define WORKER_CLAIMS_MAX 65536 /* of one stream */
 
 struct worker_core;
 

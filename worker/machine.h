@@ -49,6 +49,7 @@ struct worker_block {
     enum worker_cause cause;
     uint64_t offset, size_bytes; /* MAKING, READY */
     int64_t deadline_ns;         /* QUEUED, MAKING; RESTING: until */
+    int64_t since_ns;            /* MAKING */
     uint32_t heap_at, first_waiter, waiters, pins, attempts;
     char *text; /* RESTING: why; owned */
 };
@@ -72,7 +73,7 @@ struct worker_connection {
     struct worker_slot slot;
     struct worker_handle *handles; /* owned */
     uint32_t handle_count, handle_capacity;
-    uint32_t first_request, requests;
+    uint32_t first_request, requests, refusals;
     bool dropped; /* DROP was said: nothing more is heard or answered */
 };
 
@@ -131,6 +132,7 @@ void worker_block_unpin(struct worker_core *core, uint32_t index);
 /* Starts what can be started. Called at the end of every event that may have made room. */
 void worker_block_admit(struct worker_core *core, int64_t now_ns);
 void worker_block_forget_rested(struct worker_core *core, int64_t now_ns);
+void worker_block_excuse_late(struct worker_core *core, int64_t now_ns);
 void worker_block_clear(struct worker_core *core); /* frees what blocks own, at the end */
 uint32_t worker_block_estimate_ms(const struct worker_core *core, const struct worker_block *block);
 
@@ -158,6 +160,8 @@ static inline struct worker_connection *worker_connection_at(const struct worker
 /* FAIL of the connection, then DROP: it broke the rules. */
 void worker_session_drop(struct worker_core *core, uint32_t connection, enum base_code code,
                          const char *text);
+/* One more request of it makes no sense: false when that was one too many, and it is dropped. */
+bool worker_session_bear(struct worker_core *core, uint32_t connection);
 struct worker_handle *worker_session_handle(const struct worker_connection *connection, uint32_t number);
 void worker_session_move(struct worker_core *core, const struct worker_handle *handle, uint32_t epoch,
                          uint64_t position);

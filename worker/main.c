@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { CHORE_THREADS = 4, REQUESTS_MAX = 32, DESCRIPTORS_KEPT = 128, DRAIN_CHECK_MS = 50, QUIET_MS = 500 };
@@ -305,6 +306,7 @@ int main(int argc, char **argv)
         worker_settings_help(stdout);
         return 0;
     }
+    umask(S_IRWXG | S_IRWXO); /* the state folder names files that are nobody else's business */
     if (code == BASE_OK) {
         base_log_start("worker", 2, node.settings.level);
         code = worker_settings_identify(&node.settings, &error);

@@ -288,6 +288,8 @@ static uint32_t find_request(const struct worker_core *core, const struct worker
 static void refuse(struct worker_core *core, uint64_t connection, const struct worker_get *get,
                    const char *text)
 {
+    if (!worker_session_bear(core, (uint32_t)connection))
+        return;
     core->counts.invalid++;
     core->counts.failed++;
     worker_core_act(core, &(struct worker_action){.kind = WORKER_SEND_FAIL,

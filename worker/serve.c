@@ -143,7 +143,11 @@ static void accept_one(struct worker_serve *serve, int fd, const struct sockaddr
         return;
     }
     int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* best effort */
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* best effort, all of these */
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on); /* a peer whose machine is gone says nothing */
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &(int){30}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &(int){10}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &(int){3}, sizeof(int));
     base_metric_add(&serve->metrics[WORKER_METRIC_ACCEPTED], 1);
     worker_connection_accept(serve, fd, peer);
     base_metric_set(&serve->metrics[WORKER_METRIC_CONNECTIONS], serve->count);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HANDLES_MAX 256 /* of one connection */
+#define HANDLES_MAX 256 /* of one connection; as the port has it */
 
 uint64_t worker_core_connected(struct worker_core *core)
 {
@@ -61,6 +61,15 @@ void worker_session_drop(struct worker_core *core, uint32_t index, enum base_cod
     worker_request_abandon_all(core, index);
 }
 
+bool worker_session_bear(struct worker_core *core, uint32_t index)
+{
+    struct worker_connection *connection = worker_connection_at(core, index);
+    if (connection->refusals++ < WORKER_REFUSALS_MAX)
+        return true;
+    worker_session_drop(core, index, BASE_INVALID, "too many requests that make no sense");
+    return false;
+}
+
 struct worker_handle *worker_session_handle(const struct worker_connection *connection, uint32_t number)
 {
     for (uint32_t i = 0; i < connection->handle_count; i++)
@@ -75,6 +84,8 @@ static void refuse(struct worker_core *core, uint64_t connection, const struct w
                    enum base_code code, const char *text)
 {
     bool retry = base_error_class(code) == BASE_CLASS_RETRYABLE;
+    if (!retry && !worker_session_bear(core, (uint32_t)connection))
+        return;
     core->counts.retried += retry ? 1 : 0;
     core->counts.failed += retry ? 0 : 1;
     core->counts.invalid += retry ? 0 : 1;
@@ -138,6 +149,8 @@ void worker_core_open(struct worker_core *core, int64_t now_ns, uint64_t connect
         refuse(core, connection_handle, open, BASE_UNAVAILABLE,
                "the server has not told this worker of the stream yet");
         worker_core_act(core, &(struct worker_action){.kind = WORKER_WANT_SYNC});
+    } else if (stream->claims.in_use >= WORKER_CLAIMS_MAX) {
+        refuse(core, connection_handle, open, BASE_BUSY, "too many jobs and ranks read this stream");
     } else if (memcmp(stream->fingerprint, open->fingerprint, sizeof stream->fingerprint) != 0) {
         refuse(core, connection_handle, open, BASE_CONFLICT, "fingerprint is not the stream's");
     } else {

@@ -172,10 +172,10 @@ static enum base_code make_folders(char *path, struct base_error *error)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(path, 0777); /* what matters is whether the last one is there */
+        mkdir(path, 0700); /* what matters is whether the last one is there */
         *slash = '/';
     }
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
         return base_error_errno(error, errno, "making the state folder %s", path);
     return BASE_OK;
 }
@@ -208,7 +208,7 @@ static enum base_code lock_id(struct worker_settings *settings, struct base_erro
     char path[WORKER_STATE_CHARS];
     snprintf(path, sizeof path, "%.4000s/worker-%llu.lock", settings->state_dir,
              (unsigned long long)settings->worker);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return base_error_errno(error, errno, "opening %s", path);
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) {

@@ -79,7 +79,7 @@ static enum base_code spawn(const struct cli_cluster *cluster, struct child *chi
     int pipe_fds[2];
     snprintf(program, sizeof program, "%s/%s", cluster->folder, args->values[0]);
     args->values[args->count] = NULL;
-    int log = open(child->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    int log = open(child->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (log < 0)
         return base_error_errno(error, errno, "%s", child->log);
     if (pipe2(pipe_fds, O_CLOEXEC) != 0) {
@@ -200,7 +200,7 @@ static enum base_code make_folder(const char *path, struct base_error *error)
     snprintf(part, sizeof part, "%s/", path);
     for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        if (mkdir(part, 0755) != 0 && errno != EEXIST)
+        if (mkdir(part, 0700) != 0 && errno != EEXIST)
             return base_error_errno(error, errno, "%s", part);
         *slash = '/';
     }
@@ -307,7 +307,7 @@ static enum base_code lock_state(struct cli_cluster *cluster, const char *state,
     if (code != BASE_OK)
         return code;
     snprintf(path, sizeof path, "%.*s/lock", PATH_MAX - 8, state);
-    cluster->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    cluster->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (cluster->lock_fd < 0)
         return base_error_errno(error, errno, "%s", path);
     if (flock(cluster->lock_fd, LOCK_EX | LOCK_NB) != 0)

@@ -90,7 +90,7 @@ static enum base_code sync_folder(const char *path, struct base_error *error)
 
 enum base_code manifest_file_commit(struct manifest_file *file, struct base_error *error)
 {
-    if (fchmod(file->fd, 0644) != 0 || fsync(file->fd) != 0)
+    if (fsync(file->fd) != 0)
         return base_error_errno(error, errno, "%s", file->part);
     if (rename(file->part, file->path) != 0)
         return base_error_errno(error, errno, "%s: cannot be renamed to %s", file->part, file->path);

@@ -36,6 +36,7 @@ struct wire_link {
     uint64_t queue_max_bytes, queued_bytes, bytes_in, bytes_out;
     struct outgoing *queue, **queue_end, *pool;
     int pooled;
+    uint32_t queued;
     bool reading, writing;
     struct base_error failure; /* code BASE_OK: none yet */
     struct wire_receive receive;
@@ -90,6 +91,7 @@ static void finish_first(struct wire_link *link, bool done)
     if (!link->queue)
         link->queue_end = &link->queue;
     link->queued_bytes -= frame->bytes;
+    link->queued--;
     bool has_token = frame->has_token;
     uint64_t token = frame->token;
     outgoing_put(link, frame);
@@ -123,6 +125,11 @@ int wire_link_fd(const struct wire_link *link)
 bool wire_link_wants_write(const struct wire_link *link)
 {
     return link->queue != NULL;
+}
+
+uint32_t wire_link_queued(const struct wire_link *link)
+{
+    return link->queued;
 }
 
 uint64_t wire_link_bytes_in(const struct wire_link *link)
@@ -253,6 +260,7 @@ static void enqueue(struct wire_link *link, struct outgoing *frame)
     *link->queue_end = frame;
     link->queue_end = &frame->next;
     link->queued_bytes += frame->bytes;
+    link->queued++;
     if (!link->reading)
         flush(link);
 }

@@ -57,6 +57,7 @@ void wire_link_destroy(struct wire_link *link);
 
 int wire_link_fd(const struct wire_link *link);
 bool wire_link_wants_write(const struct wire_link *link);
+uint32_t wire_link_queued(const struct wire_link *link); /* frames that have not left */
 
 /* Reads until it would block or about `budget_bytes` came (fairness); poll level-triggered. BASE_CLOSED: the peer ended cleanly
  * between frames; BASE_UNAVAILABLE: reset or cut inside a frame; CORRUPT, UNSUPPORTED, TOO_LARGE or an

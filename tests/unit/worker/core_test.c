@@ -75,6 +75,51 @@ static void test_who_makes_it(void **state)
     }
 }
 
+/* Storage that hangs: those who wait are sent away, the block goes on, and is served when it is there at last. */
+static void test_what_hangs_is_excused(void **state)
+{
+    (void)state;
+    uint64_t connection = begin(8);
+    uint64_t ours = bed_block(&bed, 0, 0, 0, true, 2);
+    struct bed_request *first = bed_get(&bed, connection, 0, 0, ours);
+    for (int64_t end_ns = bed.now_ns + (WORKER_LATE_MS - 300) * BED_MS; bed.now_ns < end_ns;) {
+        bed.now_ns += WORKER_TICK_MS * BED_MS;
+        worker_core_tick(bed.core, bed.now_ns);
+        bed_take(&bed);
+    }
+    assert_int_equal(first->state, BED_OPEN);
+    bed.now_ns += 2 * WORKER_TICK_MS * BED_MS;
+    worker_core_tick(bed.core, bed.now_ns);
+    bed_take(&bed);
+    assert_int_equal(first->answer, WORKER_SEND_RETRY);
+    assert_int_equal(first->action.code, BASE_UNAVAILABLE);
+    assert_non_null(strstr(first->text, "in the making for 20 s"));
+    struct bed_request *second = bed_get(&bed, connection, 0, 0, ours);
+    assert_int_equal(second->state, BED_OPEN);
+    bed_make_all(&bed);
+    assert_int_equal(second->answer, WORKER_SEND_DATA);
+    assert_int_equal(bed.makes, 1);
+    bed_stop(&bed);
+}
+
+static void test_nonsense_is_borne_so_often(void **state)
+{
+    (void)state;
+    uint64_t connection = begin(8);
+    struct worker_get get;
+    for (int i = 0; i < WORKER_REFUSALS_MAX; i++) {
+        get = bed_get_of(&bed, 0, 0, 1);
+        get.handle = 99;
+        assert_int_equal(bed_send(&bed, connection, get)->answer, WORKER_SEND_FAIL);
+    }
+    assert_int_equal(bed.drops, 0);
+    get = bed_get_of(&bed, 0, 0, 1);
+    get.handle = 99;
+    bed_send(&bed, connection, get);
+    assert_int_equal(bed.drops, 1);
+    bed_stop(&bed);
+}
+
 static void test_without_a_plan_it_is_made(void **state)
 {
     (void)state;
@@ -589,6 +634,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_makes_it),
+        cmocka_unit_test(test_what_hangs_is_excused),
+        cmocka_unit_test(test_nonsense_is_borne_so_often),
         cmocka_unit_test(test_without_a_plan_it_is_made),
         cmocka_unit_test(test_an_old_plan_is_ignored),
         cmocka_unit_test(test_staged_is_served_whatever_the_plan),

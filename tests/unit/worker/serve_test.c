@@ -6,6 +6,7 @@
 #include "proto/rpc/token.h"
 #include "scheduler/order.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -411,6 +413,93 @@ static void test_a_stalled_reader_pins_nothing(void **state)
     check_undisturbed();
 }
 
+/* As many as the socket takes, until the other side has enough of it. */
+static bool flood(const struct peer *peer, const void *bytes, size_t size)
+{
+    int64_t deadline_ns = base_clock_deadline_ns(SITE_WAIT_MS);
+    while (base_clock_now_ns() < deadline_ns) {
+        ssize_t sent = send(peer->fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno != EAGAIN)
+            return true;
+        if (sent < 0)
+            poll(NULL, 0, 5);
+    }
+    return false;
+}
+
+/* What asks and never reads is dropped: for pages after a few, for what makes no sense after some more. */
+static void test_floods(void **state)
+{
+    (void)state;
+    uint8_t bytes[WIRE_HEADER_BYTES + 32] = {0};
+    struct peer pages = peer_greeted(&site);
+    wire_header_write(&(struct wire_header){.type = WIRE_PAGE, .request = 1, .length = 32}, bytes);
+    memcpy(bytes + WIRE_HEADER_BYTES, site.version, 32);
+    assert_true(flood(&pages, bytes, sizeof bytes));
+    peer_close(&pages);
+    struct peer nonsense = peer_greeted(&site);
+    wire_header_write(
+        &(struct wire_header){.type = WIRE_GET, .request = 1, .handle = 9, .to = 8, .length = 12}, bytes);
+    assert_true(flood(&nonsense, bytes, WIRE_HEADER_BYTES + 12));
+    peer_close(&nonsense);
+    struct peer opens = peer_greeted(&site);
+    struct site other = site;
+    other.streams[0].fingerprint[0] ^= 1;
+    for (int i = 0; i < 64; i++) {
+        peer_open(&opens, &other, 0, NULL);
+        struct frame frame = peer_expect(&opens, WIRE_FAIL);
+        assert_int_equal(frame.header.status, BASE_CONFLICT);
+        free(frame.payload);
+    }
+    peer_open(&opens, &other, 0, NULL);
+    peer_expect_refusal(&opens, BASE_INVALID);
+    check_undisturbed();
+}
+
+static long cpu_ticks(pid_t pid)
+{
+    char path[64], text[1024] = "";
+    unsigned long user = 0, system = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    size_t size = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[size] = 0;
+    const char *rest = strrchr(text, ')');
+    assert_non_null(rest);
+    assert_int_equal(sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system),
+                     2);
+    return (long)(user + system);
+}
+
+/* A peer that is refused while much waits for it: nothing more leaves, and the loop does not spin over it. */
+static void test_refused_with_a_full_queue(void **state)
+{
+    (void)state;
+    struct peer peer = peer_ready(&site, 0);
+    for (uint64_t block = 0; block < 5; block++)
+        free(witness_get(0, block).payload); /* staged */
+    for (uint32_t i = 0; i < 60; i++)
+        peer_get(&peer, 0, 0, i % 5, 8);
+    poll(NULL, 0, 200);
+    uint8_t garbage[64];
+    memset(garbage, 'g', sizeof garbage);
+    peer_send_bytes(&peer, garbage, sizeof garbage);
+    poll(NULL, 0, 50);
+    uint8_t *trash = malloc(1 << 20); /* and now its socket has room */
+    for (int i = 0; i < 20 && recv(peer.fd, trash, 1 << 20, MSG_DONTWAIT) > 0; i++)
+        continue;
+    free(trash);
+    long before = cpu_ticks(site.worker);
+    poll(NULL, 0, 300);
+    long used = cpu_ticks(site.worker) - before;
+    if (used > sysconf(_SC_CLK_TCK) / 12)
+        fail_msg("%ld ticks in 300 ms of doing nothing", used);
+    peer_close(&peer);
+    check_undisturbed();
+}
+
 /* ---- tokens, and the end ---- */
 
 static void test_tokens(void **state)
@@ -503,6 +592,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_wrong_versions),
         cmocka_unit_test(test_too_many_requests),
         cmocka_unit_test(test_a_stalled_reader_pins_nothing),
+        cmocka_unit_test(test_floods),
+        cmocka_unit_test(test_refused_with_a_full_queue),
         cmocka_unit_test(test_moved_and_insist),
         cmocka_unit_test(test_a_missing_file_is_unavailable),
         cmocka_unit_test(test_manifest_pages),

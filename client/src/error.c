@@ -11,15 +11,22 @@ static const char *const causes[] = {
     "bad_header", "bad_data",   "bad_truncated",   "bad_row_bytes",
 };
 
+static void fill(struct mr_error *error, const char *format, va_list args)
+    __attribute__((format(printf, 2, 0)));
+static void fill(struct mr_error *error, const char *format, va_list args)
+{
+    vsnprintf(error->text, sizeof error->text, format, args);
+}
+
 enum mr_code client_error_set(struct mr_error *error, enum base_code code, const char *format, ...)
 {
-    va_list args;
-    if (!error)
-        return (enum mr_code)code;
-    error->code = (enum mr_code)code;
-    va_start(args, format);
-    vsnprintf(error->text, sizeof error->text, format, args);
-    va_end(args);
+    if (error) {
+        va_list args;
+        error->code = (enum mr_code)code;
+        va_start(args, format);
+        fill(error, format, args);
+        va_end(args);
+    }
     return (enum mr_code)code;
 }
 

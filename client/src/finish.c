@@ -100,45 +100,58 @@ enum base_code client_finish_init(struct client_finish *finish, const struct sch
     return BASE_OK;
 }
 
-/* One loop a width and layout, so that each is simple enough for the compiler. */
-#define LOOPS(name, type)                                                                                    \
-    static void name##_last(const uint32_t table[CHANNELS][256], const uint8_t *in, type *out,               \
-                            size_t pixels)                                                                   \
-    {                                                                                                        \
-        for (size_t i = 0; i < pixels; i++) {                                                                \
-            out[3 * i] = (type)table[0][in[3 * i]];                                                          \
-            out[3 * i + 1] = (type)table[1][in[3 * i + 1]];                                                  \
-            out[3 * i + 2] = (type)table[2][in[3 * i + 2]];                                                  \
-        }                                                                                                    \
-    }                                                                                                        \
-    static void name##_first(const uint32_t table[CHANNELS][256], const uint8_t *in, type *out,              \
-                             size_t pixels)                                                                  \
-    {                                                                                                        \
-        type *plane1 = out + pixels, *plane2 = out + 2 * pixels;                                             \
-        for (size_t i = 0; i < pixels; i++) {                                                                \
-            out[i] = (type)table[0][in[3 * i]];                                                              \
-            plane1[i] = (type)table[1][in[3 * i + 1]];                                                       \
-            plane2[i] = (type)table[2][in[3 * i + 2]];                                                       \
-        }                                                                                                    \
+/* Channels lie `plane` values apart: 1 in NHWC, an image's pixels in NCHW. */
+static size_t pixel_step(size_t plane)
+{
+    return plane == 1 ? CHANNELS : 1;
+}
+
+static void put_bytes(const uint32_t table[CHANNELS][256], const uint8_t *in, uint8_t *out, size_t pixels,
+                      size_t plane)
+{
+    size_t step = pixel_step(plane);
+    for (size_t i = 0; i < pixels; i++, in += CHANNELS, out += step) {
+        out[0] = (uint8_t)table[0][in[0]];
+        out[plane] = (uint8_t)table[1][in[1]];
+        out[2 * plane] = (uint8_t)table[2][in[2]];
     }
-LOOPS(bytes, uint8_t)
-LOOPS(halves, uint16_t)
-LOOPS(words, uint32_t)
+}
+
+static void put_halves(const uint32_t table[CHANNELS][256], const uint8_t *in, uint16_t *out, size_t pixels,
+                       size_t plane)
+{
+    size_t step = pixel_step(plane);
+    for (size_t i = 0; i < pixels; i++, in += CHANNELS, out += step) {
+        out[0] = (uint16_t)table[0][in[0]];
+        out[plane] = (uint16_t)table[1][in[1]];
+        out[2 * plane] = (uint16_t)table[2][in[2]];
+    }
+}
+
+static void put_words(const uint32_t table[CHANNELS][256], const uint8_t *in, uint32_t *out, size_t pixels,
+                      size_t plane)
+{
+    size_t step = pixel_step(plane);
+    for (size_t i = 0; i < pixels; i++, in += CHANNELS, out += step) {
+        out[0] = (uint32_t)table[0][in[0]];
+        out[plane] = (uint32_t)table[1][in[1]];
+        out[2 * plane] = (uint32_t)table[2][in[2]];
+    }
+}
 
 void client_finish_run(const struct client_finish *finish, const uint8_t *in, void *out, size_t rows,
                        size_t pixels)
 {
     size_t value_bytes = scheduler_dtype_bytes(finish->dtype);
+    size_t plane = finish->channels_first ? pixels : 1;
     uint8_t *to = out;
     for (size_t row = 0; row < rows; row++) {
         if (value_bytes == 1)
-            (finish->channels_first ? bytes_first : bytes_last)(finish->table, in, to, pixels);
+            put_bytes(finish->table, in, to, pixels, plane);
         else if (value_bytes == 2)
-            (finish->channels_first ? halves_first : halves_last)(finish->table, in, (uint16_t *)(void *)to,
-                                                                  pixels);
+            put_halves(finish->table, in, (uint16_t *)(void *)to, pixels, plane);
         else
-            (finish->channels_first ? words_first : words_last)(finish->table, in, (uint32_t *)(void *)to,
-                                                                pixels);
+            put_words(finish->table, in, (uint32_t *)(void *)to, pixels, plane);
         in += pixels * CHANNELS;
         to += pixels * CHANNELS * value_bytes;
     }

@@ -186,7 +186,7 @@ static void pack_ragged(struct client_slot_memory *memory, int s, size_t element
     uint64_t end = 0;
     uint8_t *values = memory->values[s];
     for (uint32_t row = 0; row < step->batch.rows; row++) {
-        uint32_t from = row < step->distinct ? row : row % step->distinct;
+        uint32_t from = step->distinct > 0 ? row % step->distinct : row;
         uint64_t bytes = memory->lengths[s][from] * element;
         memmove(values + end, values + memory->places[s][from], bytes);
         memory->places[s][row] = end;

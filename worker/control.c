@@ -251,8 +251,9 @@ static void send_sync(struct worker_control *control, struct call *call, uint32_
     call->out = true;
     call->drain = control->draining;
     const Millrace__V1__WorkerSync *message = worker_report_fill(control->report, &sync, &call->bad_items);
-    rpc_call_start(control->channel, &millrace__v1__cluster__descriptor, "Sync", &message->base, TIMEOUT_MS,
-                   on_synced, call);
+    if (!rpc_call_start(control->channel, &millrace__v1__cluster__descriptor, "Sync", &message->base,
+                        TIMEOUT_MS, on_synced, call))
+        on_synced(call, BASE_NO_MEMORY, "no memory for a call", NULL);
 }
 
 static void changed(void *context)

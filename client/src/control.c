@@ -280,6 +280,16 @@ static struct client_call *new_call(struct mr_job *job)
     return call;
 }
 
+static void start_call(struct mr_job *job, struct client_call *call, const char *method,
+                       const ProtobufCMessage *message, int64_t timeout_ms)
+{
+    if (rpc_call_start(job->client->channel, JOBS, method, message, timeout_ms, on_synced, call))
+        return;
+    job->sync = NULL;
+    free(call);
+    sync_later(job, SYNC_AGAIN_MS);
+}
+
 /* Where the job is and what it was handed; `at` is to live as long as the message. */
 static void fill_sync(struct mr_job *job, Millrace__V1__JobSync *sync, Millrace__V1__Cursor *at)
 {
@@ -308,7 +318,7 @@ static void call_sync(struct mr_job *job, uint32_t wait_ms)
         return;
     fill_sync(job, &sync, &at);
     sync.wait_ms = wait_ms;
-    rpc_call_start(job->client->channel, JOBS, "Sync", &sync.base, wait_ms + SYNC_GRACE_MS, on_synced, call);
+    start_call(job, call, "Sync", &sync.base, wait_ms + SYNC_GRACE_MS);
 }
 
 static void on_sync_timer(evutil_socket_t fd, short what, void *context)
@@ -345,7 +355,7 @@ static void reopen(struct mr_job *job)
     resume.first_epoch = job->first_epoch;
     before = open->resume;
     open->resume = &resume;
-    rpc_call_start(job->client->channel, JOBS, "Open", &open->base, OPEN_TRY_MS, on_synced, call);
+    start_call(job, call, "Open", &open->base, OPEN_TRY_MS);
     open->resume = before;
     millrace__v1__job_open__free_unpacked(open, NULL);
 }

@@ -274,15 +274,13 @@ static void invoke(struct rpc_invocation *invocation, const char *method, const 
     grpc_byte_buffer_destroy(buffer);
 }
 
-void rpc_call_start(struct rpc_channel *channel, const ProtobufCServiceDescriptor *service,
+bool rpc_call_start(struct rpc_channel *channel, const ProtobufCServiceDescriptor *service,
                     const char *method, const ProtobufCMessage *request, int64_t timeout_ms, rpc_done done,
                     void *context)
 {
     struct rpc_invocation *invocation = calloc(1, sizeof *invocation);
-    if (!invocation) {
-        done(context, BASE_NO_MEMORY, "no memory for a call", NULL);
-        return;
-    }
+    if (!invocation)
+        return false;
     *invocation = (struct rpc_invocation){.channel = channel,
                                           .service = service,
                                           .mailbox = channel->mailbox,
@@ -290,6 +288,7 @@ void rpc_call_start(struct rpc_channel *channel, const ProtobufCServiceDescripto
                                           .done = done,
                                           .context = context};
     invoke(invocation, method, request);
+    return true;
 }
 
 /* ---- waiting for a call ---- */

@@ -88,10 +88,12 @@ void rpc_channel_close(struct rpc_channel **channel);
 
 /* `method` is a method of `service` ("Sync"). A server that cannot be reached completes the call at its
  * deadline with BASE_UNAVAILABLE (wait_for_ready) or at once (otherwise); a connection that breaks under a call,
- * at once with the same: the server may have seen it or not. BASE_TIMEOUT: connected, and no answer in time. */
-void rpc_call_start(struct rpc_channel *channel, const ProtobufCServiceDescriptor *service,
-                    const char *method, const ProtobufCMessage *request, int64_t timeout_ms, rpc_done done,
-                    void *context);
+ * at once with the same: the server may have seen it or not. BASE_TIMEOUT: connected, and no answer in time.
+ * False: no memory; nothing was started, and `done` will not be called. */
+__attribute__((warn_unused_result)) bool rpc_call_start(struct rpc_channel *channel,
+                                                        const ProtobufCServiceDescriptor *service,
+                                                        const char *method, const ProtobufCMessage *request,
+                                                        int64_t timeout_ms, rpc_done done, void *context);
 
 /* Blocks until the answer; *reply is the caller's (protobuf_c_message_free_unpacked). Not from the mailbox's
  * owner of a channel that has one. */

@@ -60,7 +60,8 @@ static void keep(void *context, enum base_code code, const char *text, const Pro
 void calls_start(struct rpc_channel *channel, const Millrace__Test__EchoRequest *request, int64_t timeout_ms,
                  struct kept *kept)
 {
-    rpc_call_start(channel, &millrace__test__echo__descriptor, "Say", &request->base, timeout_ms, keep, kept);
+    assert_true(rpc_call_start(channel, &millrace__test__echo__descriptor, "Say", &request->base, timeout_ms,
+                               keep, kept));
 }
 
 void calls_await(struct kept *kept, struct base_mailbox *mailbox)

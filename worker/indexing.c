@@ -69,6 +69,19 @@ void worker_indexing_destroy(struct worker_indexing *indexing)
 
 /* ---- the chore ---- */
 
+/* All of them must fit into one message to the server. */
+static void check_classes(struct job *job)
+{
+    uint32_t count = manifest_classes(job->manifest);
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++)
+        bytes += strlen(manifest_class(job->manifest, i)) + 8;
+    if (bytes > CLASSES_MAX_BYTES)
+        base_error_set(&job->error, BASE_TOO_LARGE,
+                       "%s: the names of its %u classes take %zu bytes of a message, and %d are the most",
+                       job->path, count, bytes, CLASSES_MAX_BYTES);
+}
+
 static void index_folder(struct job *job)
 {
     const struct worker_indexing_options *options = &job->indexing->options;
@@ -85,7 +98,8 @@ static void index_folder(struct job *job)
         unlink(made);
         return;
     }
-    manifest_open(&job->manifest, path, job->version, &job->error);
+    if (manifest_open(&job->manifest, path, job->version, &job->error) == BASE_OK)
+        check_classes(job);
 }
 
 static void compare_folder(struct job *job)
@@ -215,16 +229,12 @@ struct texts {
 
 static char **class_names(const struct manifest *manifest, size_t *count)
 {
-    uint32_t classes = manifest_classes(manifest);
-    char **names = calloc(classes > 0 ? classes : 1, sizeof *names);
-    size_t bytes = 0;
-    for (*count = 0; names && *count < classes; ++*count) {
-        const char *name = manifest_class(manifest, (uint32_t)*count);
-        bytes += strlen(name) + 8;
-        if (bytes > CLASSES_MAX_BYTES) /* a message holds no more: the rest is in the manifest */
-            break;
-        names[*count] = mutable_text(name);
-    }
+    *count = manifest_classes(manifest);
+    char **names = calloc(*count > 0 ? *count : 1, sizeof *names);
+    if (!names)
+        *count = 0;
+    for (size_t i = 0; i < *count; i++)
+        names[i] = mutable_text(manifest_class(manifest, (uint32_t)i));
     return names;
 }
 

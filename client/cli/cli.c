@@ -186,7 +186,7 @@ static void print_cell(const char *text, int width, bool right, bool last)
     printf("%*s%s%*s%s", right ? pad : 0, "", text, right || last ? 0 : pad, "", last ? "\n" : "  ");
 }
 
-void cli_table_print(struct cli_table *table)
+void cli_table_print(struct cli_table *table, uint32_t omitted)
 {
     int widths[CLI_COLUMNS_MAX] = {0}, columns = 0;
     for (; table->titles[columns]; columns++)
@@ -204,4 +204,6 @@ void cli_table_print(struct cli_table *table)
         print_cell(cell, widths[i % columns], table->titles[i % columns][0] == '>',
                    i % columns + 1 == columns);
     base_buffer_fini(&table->cells);
+    if (omitted > 0)
+        printf("... and %u more, for which the answer had no room\n", omitted);
 }

@@ -119,7 +119,7 @@ struct cli_table {
 };
 void cli_table_begin(struct cli_table *table, const char *const *titles);
 void cli_table_cell(struct cli_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void cli_table_print(
-    struct cli_table *table); /* prints and frees; nothing but the titles when there are no rows */
+/* Prints and frees; nothing but the titles when there are no rows. `omitted`: rows that the server left out. */
+void cli_table_print(struct cli_table *table, uint32_t omitted);
 
 #endif

@@ -184,7 +184,7 @@ static void print_list(const Millrace__V1__DatasetsReply *reply)
         cli_table_cell(&out, "%s", short_version(&info->version, version));
         cli_table_cell(&out, "%s", info->path);
     }
-    cli_table_print(&out);
+    cli_table_print(&out, reply->omitted);
 }
 
 static int run_list(const struct options *options)

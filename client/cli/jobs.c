@@ -34,7 +34,7 @@ static void print_jobs(const Millrace__V1__JobsReply *reply)
         cli_table_cell(&out, "%.0f", job->rows_per_s);
         cli_table_cell(&out, "%.1f%%", 100 * job->stall_share);
     }
-    cli_table_print(&out);
+    cli_table_print(&out, reply->omitted);
     for (size_t i = 0; i < reply->n_jobs; i++) {
         char clean[1024];
         if (*reply->jobs[i]->reason && strcmp(reply->jobs[i]->state, "closed") != 0)

@@ -251,7 +251,7 @@ static void print_table(const struct run_job *jobs, int count, uint64_t prepared
         cli_table_cell(&out, "%" PRIu64, jobs[i].stats.substituted);
         delivered += jobs[i].rows;
     }
-    cli_table_print(&out);
+    cli_table_print(&out, 0);
     printf("\nitems prepared   %" PRIu64 "\nitems delivered  %" PRIu64, prepared, delivered);
     if (prepared > 0)
         printf("  (%.2f for each prepared)", (double)delivered / (double)prepared);

@@ -32,7 +32,7 @@ static void print_workers(const Millrace__V1__WorkersReply *reply)
         cli_table_cell(&out, "%llu", (unsigned long long)worker->rows_made);
         cli_table_cell(&out, "%.1f s", (double)worker->silent_ms / 1000);
     }
-    cli_table_print(&out);
+    cli_table_print(&out, reply->omitted);
     for (size_t i = 0; i < reply->n_workers; i++) {
         const Millrace__V1__WorkerInfo *worker = reply->workers[i];
         char clean[1024];

@@ -2,6 +2,7 @@
 #include "worker/source/walk.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "worker/source/roots.h"
 
 #include <dirent.h>
@@ -17,32 +18,14 @@
 
 /* ---- order ---- */
 
-/* Bytes of the well-formed UTF-8 sequence at `text`; 0: it is none. */
-static int sequence(const uint8_t *text, uint32_t *point)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    int size = text[0] < 0x80   ? 1
-               : text[0] < 0xC2 ? 0
-               : text[0] < 0xE0 ? 2
-               : text[0] < 0xF0 ? 3
-               : text[0] < 0xF5 ? 4
-                                : 0;
-    *point = size > 1 ? text[0] & (0x7Fu >> size) : text[0];
-    for (int i = 1; i < size; i++) {
-        if ((text[i] & 0xC0) != 0x80)
-            return 0;
-        *point = *point << 6 | (text[i] & 0x3F);
-    }
-    bool surrogate = *point >= 0xD800 && *point < 0xE000;
-    return size > 0 && *point >= least[size] && *point <= 0x10FFFF && !surrogate ? size : 0;
-}
-
 static uint32_t next_point(const uint8_t **text)
 {
-    uint32_t point;
-    int size = sequence(*text, &point);
-    if (size == 0)
-        point = 0xDC00u + **text; /* Python's surrogateescape */
+    size_t size = base_utf8_size((const char *)*text);
+    uint32_t point = size == 0   ? 0xDC00u + **text /* Python's surrogateescape */
+                     : size == 1 ? **text
+                                 : **text & (0x7Fu >> size);
+    for (size_t i = 1; i < size; i++)
+        point = point << 6 | ((*text)[i] & 0x3F);
     *text += size > 0 ? size : 1;
     return point;
 }

@@ -480,8 +480,9 @@ static void put_op(struct out *out, const struct scheduler_op *op)
     put(out, "@");
     scheduler_number_print(op->version, number);
     put(out, number);
+    put(out, "(");
     for (int i = 0; row->args[i].key; i++) {
-        put(out, i ? "," : "(");
+        put(out, i ? "," : "");
         put(out, row->args[i].key);
         put(out, "=");
         scheduler_number_print(op->args[i], number);

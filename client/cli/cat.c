@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,6 +198,31 @@ static enum base_code add_batch(struct output *out, const struct mr_batch *batch
     return code;
 }
 
+/* ---- interrupted ---- */
+
+static struct output *interrupted; /* what the handler removes */
+
+static void remove_parts(int number)
+{
+    for (int i = 0; i < SCHEDULER_PIPELINE_FIELDS; i++) {
+        cli_npy_unlink(interrupted->values[i]);
+        cli_npy_unlink(interrupted->lengths[i]);
+    }
+    unlink(interrupted->rows_part);
+    raise(number); /* once more, now as if there were no handler */
+}
+
+/* No half of an answer stays behind. A script's background job ignores SIGINT, and goes on to. */
+static void take_signals(struct output *out)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction take = {.sa_handler = remove_parts, .sa_flags = (int)SA_RESETHAND}, before;
+    interrupted = out;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &take, NULL);
+}
+
 /* ---- the whole ---- */
 
 static enum base_code open_out(struct output *out, struct base_error *error)
@@ -212,6 +238,7 @@ static enum base_code open_out(struct output *out, struct base_error *error)
     }
     snprintf(out->rows_path, sizeof out->rows_path, "%.*s/rows.jsonl", PATH_MAX - 64, folder);
     snprintf(out->rows_part, sizeof out->rows_part, "%.*s/rows.jsonl.part", PATH_MAX - 64, folder);
+    take_signals(out);
     out->rows = fopen(out->rows_part, "we");
     return out->rows ? BASE_OK : base_error_errno(error, errno, "%s", out->rows_part);
 }
@@ -220,6 +247,7 @@ static enum base_code open_out(struct output *out, struct base_error *error)
 static enum base_code finish_out(struct output *out, struct base_error *error)
 {
     enum base_code code = BASE_OK;
+    unlink(out->rows_path); /* of an earlier cat to this folder */
     for (int i = 0; code == BASE_OK && i < out->field_count; i++) {
         code = cli_npy_finish(out->values[i], error);
         if (code == BASE_OK && out->lengths[i])

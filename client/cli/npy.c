@@ -82,9 +82,16 @@ enum base_code cli_npy_finish(struct cli_npy *npy, struct base_error *error)
         code = base_error_errno(error, errno, "%s", npy->path);
     if (code != BASE_OK)
         return code;
-    free(npy->part);
-    npy->part = NULL;
+    char *part = npy->part;
+    npy->part = NULL; /* first: a signal's handler may look */
+    free(part);
     return BASE_OK;
+}
+
+void cli_npy_unlink(const struct cli_npy *npy)
+{
+    if (npy && npy->part)
+        unlink(npy->part);
 }
 
 void cli_npy_destroy(struct cli_npy *npy)
@@ -93,8 +100,7 @@ void cli_npy_destroy(struct cli_npy *npy)
         return;
     if (npy->file)
         fclose(npy->file);
-    if (npy->part)
-        unlink(npy->part);
+    cli_npy_unlink(npy);
     free(npy->part);
     free(npy->path);
     free(npy);

@@ -18,6 +18,8 @@ enum base_code cli_npy_create(struct cli_npy **npy, const char *path, const char
 enum base_code cli_npy_add(struct cli_npy *npy, const void *bytes, size_t size, uint64_t rows,
                            struct base_error *error);
 enum base_code cli_npy_finish(struct cli_npy *npy, struct base_error *error);
+void cli_npy_unlink(
+    const struct cli_npy *npy);            /* removes what is not finished; from a signal's handler, too */
 void cli_npy_destroy(struct cli_npy *npy); /* without finish: removes what was written */
 
 #endif

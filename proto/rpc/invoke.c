@@ -109,6 +109,14 @@ static void deliver(struct rpc_invocation *invocation)
         run_callback(&invocation->message);
 }
 
+/* gRPC's chain of causes, cut to the one that tells: "Connection refused". */
+static const char *last_cause(const char *details)
+{
+    static const char before[] = "Failed to connect to remote host: ";
+    const char *found = strstr(details, before);
+    return found ? found + sizeof before - 1 : details;
+}
+
 static void read_failure(struct rpc_invocation *invocation)
 {
     struct rpc_channel *channel = invocation->channel;
@@ -126,7 +134,8 @@ static void read_failure(struct rpc_invocation *invocation)
         base_error_set(result, code, "%s at %s: no answer within %lld ms", invocation->method->name,
                        channel->target, (long long)invocation->timeout_ms);
     else
-        base_error_set(result, code, "%s at %s: %s", invocation->method->name, channel->target, details);
+        base_error_set(result, code, "%s at %s: %s", invocation->method->name, channel->target,
+                       last_cause(details));
     gpr_free(details);
 }
 

@@ -272,7 +272,7 @@ void base_options_help(const struct base_options *options, FILE *out)
         fprintf(out, "  %-26s %s", left, option->help);
         if (option->type == BASE_OPTION_LIST)
             fprintf(out, " (may be given several times)");
-        if (option->default_text && !is_bool)
+        if (option->default_text && option->default_text[0] && !is_bool)
             fprintf(out, " [%s]", option->default_text);
         fputc('\n', out);
     }

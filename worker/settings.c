@@ -22,18 +22,17 @@ static const struct base_option table[] = {
     {"listen", BASE_OPTION_TEXT, "127.0.0.1:0", "ADDR", "address of the data port; port 0: any free one",
      AT(listen), 0, 0},
     {"advertise", BASE_OPTION_LIST, NULL, "ADDR",
-     "address that others use for the data port (default: what it listens on)", AT(advertise), 0, 0},
+     "address that others use for the data port; not given: what it listens on", AT(advertise), 0, 0},
     {"data-root", BASE_OPTION_LIST, NULL, "DIR", "folder beneath which files may be read; at least one",
      AT(data_roots), 0, 0},
     {"map", BASE_OPTION_LIST, NULL, "FROM=TO", "paths that begin with FROM are read at TO", AT(maps), 0, 0},
     {"state", BASE_OPTION_TEXT, "", "DIR",
-     "folder for manifests and the worker's id (default ~/.local/state/millrace-worker)", AT(state), 0, 0},
+     "folder for manifests and the worker's id; not given: ~/.local/state/millrace-worker", AT(state), 0, 0},
     {"staging", BASE_OPTION_BYTES, "0", "BYTES",
-     "memory for prepared blocks (default: a quarter of what this process may use)", AT(staging_bytes), 0, 0},
+     "memory for prepared blocks; 0: a quarter of what this process may use", AT(staging_bytes), 0, 0},
     {"raw", BASE_OPTION_BYTES, "0", "BYTES",
-     "memory for raw items being prepared (default: 1/16 of what it may use)", AT(raw_bytes), 0, 0},
-    {"threads", BASE_OPTION_INT, "0", "N", "prep threads (default: one per usable core)", AT(threads), 0,
-     4096},
+     "memory for raw items being prepared; 0: 1/16 of what it may use", AT(raw_bytes), 0, 0},
+    {"threads", BASE_OPTION_INT, "0", "N", "prep threads; 0: one per usable core", AT(threads), 0, 4096},
     {"io-threads", BASE_OPTION_INT, "16", "N", "threads that read raw items", AT(io_threads), 1, 4096},
     {"cpu-class", BASE_OPTION_TEXT, "idle", "CLASS",
      "of prep threads: idle (they give way to all else) or normal", AT(cpu_class), 0, 0},
@@ -41,7 +40,7 @@ static const struct base_option table[] = {
      AT(secret_file), 0, 0},
     {"insecure", BASE_OPTION_BOOL, NULL, NULL, "serve any address without a token", AT(insecure), 0, 0},
     {"worker-id", BASE_OPTION_TEXT, NULL, "N",
-     "number of this worker (default: random, kept in the state folder)", AT(worker_id_text), 0, 0},
+     "number of this worker; not given: random, kept in the state folder", AT(worker_id_text), 0, 0},
     {"drain-ms", BASE_OPTION_INT, "5000", "MS", "milliseconds to serve what is staged after SIGTERM",
      AT(drain_ms), 0, 3600000},
     {"log-level", BASE_OPTION_TEXT, "info", "LEVEL", "debug, info, warn or error", AT(log_level), 0, 0},
@@ -236,7 +235,7 @@ static enum base_code find_id(struct worker_settings *settings, struct base_erro
     do {
         if (getrandom(&settings->worker, sizeof settings->worker, 0) != (ssize_t)sizeof settings->worker)
             return base_error_errno(error, errno, "a random worker id");
-        settings->worker >>= 1; /* fits where numbers are signed, too */
+        settings->worker >>= 11; /* exact in a double, as readers of JSON keep numbers */
     } while (settings->worker == 0);
     return keep_id(path, settings->worker, error);
 }

@@ -10,7 +10,10 @@ usage() {
     exit 2
 }
 [ $# -le 1 ] || usage
-case "${1:-}" in -*) usage ;; esac
+case "${1:-}" in
+-h | --help) (usage) 2>&1 || exit 0 ;;
+-*) usage ;;
+esac
 folder=
 if [ $# -eq 1 ]; then
     folder=$(realpath -e -- "$1") || exit 2
@@ -60,3 +63,4 @@ say "registering $folder"
 "$bin/millrace" dataset add quickstart "$folder"
 say "four jobs, two epochs each, one preparation for all"
 "$bin/millrace" run quickstart --jobs 4 --epochs 2
+say "STALL: the share of its time that a job waited for batches; these do nothing else, so it is nearly all"

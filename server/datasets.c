@@ -301,8 +301,9 @@ enum base_code server_datasets_add(struct server_datasets *datasets, const char 
         return code;
     struct server_dataset *dataset = server_datasets_find(datasets, name);
     if (dataset && strcmp(dataset->path, path))
-        return base_error_set(error, BASE_EXISTS, "dataset %s is registered already, at %s", name,
-                              dataset->path);
+        return base_error_set(error, BASE_EXISTS,
+                              "dataset %s is registered already, at %s: `millrace dataset rm` forgets it",
+                              name, dataset->path);
     bool fresh = !dataset;
     if (fresh && datasets->count == DATASETS_MAX)
         return base_error_set(error, BASE_BUSY,

@@ -3,6 +3,7 @@
 #include "client/cli/cli.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static void print_flags(const struct base_options *options)
 {
@@ -13,10 +14,10 @@ static void print_flags(const struct base_options *options)
 
 int cli_completion(int argc, char **argv)
 {
-    (void)argv;
     if (argc > 1) {
-        fputs("Usage: millrace completion > /etc/bash_completion.d/millrace\n", argc > 2 ? stderr : stdout);
-        return argc > 2 ? CLI_EXIT_USAGE : CLI_EXIT_OK;
+        bool help = argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+        fputs("Usage: millrace completion > /etc/bash_completion.d/millrace\n", help ? stdout : stderr);
+        return help ? CLI_EXIT_OK : CLI_EXIT_USAGE;
     }
     puts("# bash completion for millrace\n"
          "_millrace() {\n"

@@ -9,7 +9,7 @@ const struct base_options cli_drain_options = {"millrace drain",
                                                "WORKER [options]",
                                                "Takes a worker out of service: it makes nothing new, hands "
                                                "on what it has, and may then be stopped. WORKER is its\n"
-                                               "number in `millrace workers`.",
+                                               "number or its address in `millrace workers`.",
                                                table,
                                                sizeof table / sizeof *table,
                                                1,

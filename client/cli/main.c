@@ -35,8 +35,8 @@ static void help(FILE *out)
     fputs("\n`millrace COMMAND --help` tells more; `millrace --version` prints the version.\n\n"
           "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 not found; 4 unavailable or too late: try again;\n"
           "  5 refused; 6 verify found differences; 128 + N ended by signal N.\n"
-          "Environment: MILLRACE_SERVER (127.0.0.1:7070), MILLRACE_SECRET_FILE, and MILLRACE_NAME for any "
-          "--name.\n",
+          "Environment: MILLRACE_SERVER (127.0.0.1:7070), MILLRACE_SECRET_FILE; any --some-name "
+          "from MILLRACE_SOME_NAME.\n",
           out);
 }
 

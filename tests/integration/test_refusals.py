@@ -61,6 +61,23 @@ class Usage(unittest.TestCase):
                          "--server", "127.0.0.1:1", "--listen", "0.0.0.0:0")
             self.refused(["--insecure"], "millrace", "up", "--state", d, "--data-root", d, "--listen", "0.0.0.0:0", code=2)
 
+    def test_insecure_serves_any_address(self):
+        with tempfile.TemporaryDirectory() as d:
+            server = harness.Process([os.path.join(BIN, "millrace-server"), "--state", os.path.join(d, "server"), "--listen",
+                                      "0.0.0.0:0", "--http", "127.0.0.1:0", "--insecure"], os.path.join(d, "server.log"))
+            worker = harness.Process([os.path.join(BIN, "millrace-worker"), "--state", os.path.join(d, "worker"), "--data-root", d,
+                                      "--server", "127.0.0.1:1", "--listen", "0.0.0.0:0", "--advertise", "localhost:1",
+                                      "--staging", "8MB", "--drain-ms", "0", "--insecure"], os.path.join(d, "worker.log"))
+            try:
+                self.assertRegex(server.ready()[1], r"^0\.0\.0\.0:")
+                self.assertRegex(worker.ready()[1], r"^0\.0\.0\.0:")
+                for folder in ("server", "worker"):
+                    for path, _, files in os.walk(os.path.join(d, folder)):
+                        for name in [path] + [os.path.join(path, f) for f in files]:
+                            self.assertEqual(os.stat(name).st_mode & 0o077, 0, name)
+            finally:
+                self.assertEqual((server.end(), worker.end()), (0, 0))
+
     def test_a_server_that_is_not_there_is_named_within_the_deadline(self):
         port = harness.free_port()
         reply = run("millrace", "workers", "--server", f"127.0.0.1:{port}", timeout=30)

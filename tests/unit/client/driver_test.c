@@ -598,6 +598,85 @@ static void test_limits_of_time_and_of_batches(void **state)
     close_all(&bench);
 }
 
+/* ---- memory and shapes at the edge ---- */
+
+static void *pool_misplace(void *context, size_t bytes)
+{
+    struct pool *pool = context;
+    pool->live++;
+    return (char *)aligned_alloc(64, bytes + 64) + 8;
+}
+
+static void pool_free_misplaced(void *context, void *memory, size_t bytes)
+{
+    struct pool *pool = context;
+    (void)bytes;
+    pool->live--;
+    free((char *)memory - 8);
+}
+
+static void *pool_refuse(void *context, size_t bytes)
+{
+    struct pool *pool = context;
+    (void)bytes;
+    pool->peak++;
+    return NULL;
+}
+
+static void test_memory_that_cannot_be_used(void **state)
+{
+    struct fake_options cluster = fake_options();
+    struct mr_job_options options = job_options();
+    struct mr_error error;
+    struct bench bench = {0};
+    struct pool pool = {0};
+    (void)state;
+    open_client(&bench, &cluster);
+    options.slot_context = &pool;
+    options.slot_allocate = pool_misplace;
+    options.slot_free = pool_free_misplaced;
+    assert_int_equal(mr_job_open(&bench.job, bench.client, &options, WAIT_MS, &error), MR_NO_MEMORY);
+    assert_non_null(strstr(error.text, "aligned to 64"));
+    options.slot_allocate = pool_refuse;
+    assert_int_equal(mr_job_open(&bench.job, bench.client, &options, WAIT_MS, &error), MR_NO_MEMORY);
+    assert_int_equal(pool.peak, 1);
+    assert_int_equal(pool.live, 0);
+    assert_int_equal(fake_closes(bench.fake), 2); /* the server is told of both */
+    close_all(&bench);
+}
+
+/* More ranks than positions: the last ones have a step without rows, and the same number of steps. */
+static void test_more_ranks_than_positions(void **state)
+{
+    struct fake_options cluster = fake_options();
+    struct mr_batch *batch;
+    struct mr_error error;
+    struct bench bench = {0};
+    uint64_t rows = 0;
+    (void)state;
+    cluster.items = 7;
+    open_client(&bench, &cluster);
+    for (uint32_t rank = 0; rank < 10; rank++) {
+        struct mr_job_options options = job_options();
+        options.job = "wide";
+        options.world = 10;
+        options.rank = rank;
+        options.batch = 3;
+        open_job(&bench, &options);
+        assert_int_equal(mr_job_next(bench.job, &batch, WAIT_MS, &error), MR_OK);
+        assert_int_equal(batch->steps, 1);
+        assert_true(batch->rows <= 1 && batch->valid_rows == batch->rows);
+        for (int f = 0; f < batch->field_count && batch->rows == 0; f++)
+            assert_int_equal(batch->fields[f].bytes, 0);
+        rows += batch->rows;
+        mr_batch_release(batch);
+        assert_int_equal(mr_job_next(bench.job, &batch, WAIT_MS, &error), MR_END);
+        mr_job_close(&bench.job);
+    }
+    assert_int_equal(rows, 7);
+    close_all(&bench);
+}
+
 /* ---- ends ---- */
 
 static int64_t ms_to_close(struct bench *bench)
@@ -754,6 +833,8 @@ int main(void)
         cmocka_unit_test(test_fail_of_nothing),
         cmocka_unit_test(test_forgotten_by_the_server),
         cmocka_unit_test(test_limits_of_time_and_of_batches),
+        cmocka_unit_test(test_memory_that_cannot_be_used),
+        cmocka_unit_test(test_more_ranks_than_positions),
         cmocka_unit_test(test_closing_in_every_state),
         cmocka_unit_test(test_close_wakes_next),
         cmocka_unit_test(test_refusals),

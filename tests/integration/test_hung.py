@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that hang rather than die: they hold their connections and say nothing. Every wait has its deadline all the same."""
+import json
+import signal
+import time
+import unittest
+
+import harness
+from harness import Cluster, need_data, wait_for
+
+PHOTOS = need_data("imagenet-mini")
+EPOCHS = 2
+
+
+class Hung(unittest.TestCase):
+    def setUp(self):
+        self.cluster = Cluster(PHOTOS, 2).__enter__()
+        self.addCleanup(self.cluster.stop)
+        self.cluster.add("photos", PHOTOS)
+
+    def rows_are_whole(self, name):
+        self.assertEqual([r.key() for r in self.cluster.rows(name)], [(e, p) for e in range(EPOCHS) for p in range(400)])
+
+    def start(self, name):
+        trainer = self.cluster.trainer(name, "photos", job=name, batch=16, tail="exact", epochs=EPOCHS, pace=200)
+        wait_for("the first rows", lambda: len(self.cluster.rows(name)) >= 100)
+        return trainer
+
+    def test_a_worker(self):
+        trainer = self.start("t")
+        worker = self.cluster.workers[1]
+        worker.kill(signal.SIGSTOP)
+        self.assertEqual(trainer.wait(60), 0, trainer.tail())
+        self.rows_are_whole("t")
+        said = dict(f.split("=") for f in trainer.buffer.decode().split())
+        self.assertLess(int(said["longest_wait_ms"]), 8000)
+        self.assertGreater(int(said["failovers"]), 0)
+        worker.kill(signal.SIGCONT)
+        self.cluster.wait_workers(2)
+        again = self.cluster.trainer("u", "photos", job="u", batch=16, tail="exact", epochs=EPOCHS)
+        self.assertEqual(again.wait(60), 0, again.tail())
+        self.assertEqual([(r.key(), r.hash) for r in self.cluster.rows("u")], [(r.key(), r.hash) for r in self.cluster.rows("t")])
+
+    def test_a_server(self):
+        trainer = self.start("t")
+        self.cluster.server.kill(signal.SIGSTOP)
+        self.assertEqual(trainer.wait(60), 0, trainer.tail())
+        self.rows_are_whole("t")
+        begin = time.monotonic()
+        late = self.cluster.trainer("late", "photos", job="late", timeout_ms=1500)
+        self.assertEqual(late.wait(20), 1)
+        self.assertGreater(time.monotonic() - begin, 1.4)
+        self.assertLess(time.monotonic() - begin, 8)
+        self.assertIn(self.cluster.address, late.tail())
+        begin = time.monotonic()
+        reply = self.cluster.cli("jobs", "--timeout-ms", "1000", check=False)
+        self.assertEqual(reply.returncode, 4, reply.stderr)
+        self.assertLess(time.monotonic() - begin, 6)
+        self.cluster.server.kill(signal.SIGCONT)
+        again = self.cluster.trainer("u", "photos", job="u", batch=16, tail="exact", epochs=EPOCHS)
+        self.assertEqual(again.wait(60), 0, again.tail())
+        self.rows_are_whole("u")
+        jobs = {j["job"]: j for j in json.loads(self.cluster.cli("jobs", "--json").stdout)["jobs"]}
+        self.assertEqual((jobs["u"]["state"], jobs["u"]["rows"]), ("closed", 400 * EPOCHS))
+
+
+if __name__ == "__main__":
+    harness.main()

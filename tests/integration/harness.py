@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real processes for the integration tests: a server, workers, trainers, the command, and a relay that can cut.
+"""Real processes for the integration tests: a server, workers, trainers, the command (what harms connections between them: relay.py).
 
 Programs come from $MILLRACE_BIN. Test data comes from $MILLRACE_TEST_DATA, else ../shared/data beside the project; a test that
 needs it exits with 77 (skipped) where it is missing. Only processes that a test started are ended, by their id.
@@ -12,11 +12,9 @@ import select
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import unittest
 
@@ -112,63 +110,6 @@ class Process:
         return self.popen.returncode
 
 
-class Relay:
-    """Forwards one address to another; `watch(relay, chunk)` sees what the far side sends and may cut."""
-
-    def __init__(self, target=None, watch=None):
-        self.target, self.watch, self.closed = target, watch, False
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
-        self.pairs, self.lock = [], threading.Lock()
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-                host, port = self.target.rsplit(":", 1)
-                far = socket.create_connection((host, int(port)), 5)
-            except OSError:
-                if self.closed:
-                    return
-                near.close()
-                continue
-            with self.lock:
-                self.pairs.append((near, far))
-            threading.Thread(target=self.pump, args=(near, far, None), daemon=True).start()
-            threading.Thread(target=self.pump, args=(far, near, self.watch), daemon=True).start()
-
-    def pump(self, source, sink, watch):
-        try:
-            while True:
-                chunk = source.recv(65536)
-                if not chunk:
-                    break
-                if watch:
-                    chunk = watch(self, chunk)
-                sink.sendall(chunk)
-        except OSError:
-            pass
-        for s in (source, sink):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def cut(self):
-        with self.lock:
-            for pair in self.pairs:
-                for s in pair:
-                    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                    s.close()
-            self.pairs = []
-
-    def close(self):
-        self.closed = True
-        self.listener.close()
-        self.cut()
-
-
 class Cluster:
     """A server and workers on loopback, in a folder of their own. Use as a context manager."""
 
@@ -205,8 +146,8 @@ class Cluster:
                                "--state", self.path("server")] + self.server_args, self.path("server.log"), self.env)
         self.server.ready()
 
-    def start_worker(self, i, extra=(), **popen):
-        args = [os.path.join(BIN, "millrace-worker"), "--server", self.address, "--listen", "127.0.0.1:0", "--state",
+    def start_worker(self, i, extra=(), server=None, **popen):
+        args = [os.path.join(BIN, "millrace-worker"), "--server", server or self.address, "--listen", "127.0.0.1:0", "--state",
                 self.path(f"worker-{i}"), "--staging", self.staging, "--threads", str(self.threads)]
         for root in self.roots:
             args += ["--data-root", root]
@@ -247,9 +188,9 @@ class Cluster:
         reply = self.cli("cat", dataset, "--out", path, *args, check=check, **more)
         return Cat(path) if check else reply
 
-    def trainer(self, name, dataset, **options):
+    def trainer(self, name, dataset, server=None, **options):
         """Starts a trainer; options as its flags, lists repeated. Its rows are read by rows(name)."""
-        args = [os.path.join(BIN, "millrace-test-trainer"), "--server", self.address, "--dataset", dataset, "--rows",
+        args = [os.path.join(BIN, "millrace-test-trainer"), "--server", server or self.address, "--dataset", dataset, "--rows",
                 self.path(f"{name}.rows")]
         for key, value in options.items():
             for each in value if isinstance(value, (list, tuple)) else [value]:

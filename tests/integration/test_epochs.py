@@ -5,7 +5,8 @@ import struct
 import unittest
 
 import harness
-from harness import Cluster, Relay, need_data
+from harness import Cluster, need_data
+from relay import Relay
 
 PHOTOS = need_data("imagenet-mini")
 EPOCH = ["--transforms", "imagenet_train"]

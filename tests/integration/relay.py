@@ -4,7 +4,7 @@
 All relays of a process share one thread (asyncio). Each stands for one address and forwards to `target`, which may
 change when a program is restarted. What happens to the n-th connection is a Fault, chosen by `plan(n)`; Seeded chooses
 by (seed, name, n) alone, so that a seed makes the same faults in each run, whatever the timing. cut() and hole() harm
-those that stand, calm() ends all harm: connections under a fault are reset, later ones are clean.
+those that stand; calm() ends all harm, and stir() begins it again.
 """
 import asyncio
 import collections
@@ -239,6 +239,11 @@ class Relay:
                 if not on:
                     c.end(True)
         _call(fall)
+
+    def stir(self):
+        """From now on by the plan, those that stand included: they are reset."""
+        self.is_calm = False
+        self.cut()
 
     def calm(self):
         """No more harm: what is under a fault is reset, later connections are clean."""

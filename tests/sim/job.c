@@ -158,7 +158,7 @@ static void begin_ledger(struct sim_rank *rank)
 }
 
 /* Its leases run: after a restart, too, until they are over. */
-static bool is_kept(const struct sim_launch *launch)
+bool sim_job_kept(const struct sim_launch *launch)
 {
     const struct sim_world *world = launch->job->world;
     int64_t up_ns = world->now_ns - world->server.started_ns;
@@ -170,7 +170,7 @@ static bool is_kept(const struct sim_launch *launch)
 static void split(struct sim_rank *rank)
 {
     const struct sim_launch *launch = rank->launch;
-    if (is_kept(launch))
+    if (sim_job_kept(launch))
         sim_fail(rank->world, "%s/%u begins at (%u, %llu), the ranks before it at (%u, %llu)",
                  rank->job->name, rank->rank, rank->at.epoch, (unsigned long long)rank->at.position,
                  launch->start.epoch, (unsigned long long)launch->start.position);
@@ -181,7 +181,7 @@ static void split(struct sim_rank *rank)
 void sim_job_fenced(struct sim_rank *rank)
 {
     const struct sim_launch *launch = rank->launch;
-    if (launch == rank->job->launch && !launch->over && is_kept(launch))
+    if (launch == rank->job->launch && !launch->over && sim_job_kept(launch))
         sim_fail(rank->world, "%s/%u is fenced, though nobody has started its job anew", rank->job->name,
                  rank->rank);
     sim_job_failed(rank);
@@ -229,7 +229,7 @@ static void note_delivered(struct sim_rank *rank, uint64_t position)
 {
     struct sim_job *job = rank->job;
     uint32_t epoch = rank->at.epoch - job->first_epoch;
-    if (rank->launch != job->launch)
+    if (rank->launch != job->launch || rank->launch->over)
         return; /* a zombie: what it has does not count */
     uint16_t *by = &job->delivered[(size_t)epoch * rank->launch->shape.items + position];
     if (*by == rank->launch->number)
@@ -279,7 +279,7 @@ static void advance_whole(struct sim_launch *launch)
         return;
     for (; launch->whole < least; launch->whole++)
         launch->whole_at = sim_model_next(&launch->shape, launch->whole_at);
-    if (launch == job->launch && launch->whole % job->save_every == 0)
+    if (launch == job->launch && !launch->over && launch->whole % job->save_every == 0)
         save(job);
     for (uint32_t i = 0; i < launch->shape.world; i++)
         if (launch->ranks[i]->core)

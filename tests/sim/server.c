@@ -31,11 +31,13 @@ static struct sim_job *find_job(struct sim_world *world, const char *name)
 /* Leases of a launch have run out: the server owes nothing to its ranks any more. */
 static void note_lost(struct sim_world *world, const char *line)
 {
-    char lost[40];
+    char lost[40], anew[60];
     for (int i = 0; i < world->job_count; i++) {
+        struct sim_launch *launch = world->jobs[i].launch;
         snprintf(lost, sizeof lost, "job %s is lost", world->jobs[i].name);
-        if (world->jobs[i].launch && strcmp(lost, line) == 0)
-            world->jobs[i].launch->lost = true;
+        snprintf(anew, sizeof anew, "job %s: a new start of it begins", world->jobs[i].name);
+        if (launch && (strcmp(lost, line) == 0 || (strcmp(anew, line) == 0 && !sim_job_kept(launch))))
+            launch->lost = true;
     }
 }
 
@@ -54,6 +56,10 @@ static void persist(struct sim_world *world)
             continue;
         server->stored[index] = !gone;
         server->stored_plan[index] = gone ? 0 : live->plan.version;
+        for (int i = 0; gone && i < world->job_count;
+             i++) /* no lease of its readers had run for longer than the grace */
+            if (world->jobs[i].candidate->index == index && world->jobs[i].launch)
+                world->jobs[i].launch->lost = true;
     }
     while (scheduler_cluster_take_job(server->cluster, id, &gone)) {
         int index = find_job(world, id)->index;

@@ -389,9 +389,10 @@ void sim_job_launch(void *job, uint64_t unused);
 void sim_job_crash(struct sim_job *job, bool zombies);
 void sim_job_started(struct sim_rank *rank);
 void sim_job_took(struct sim_rank *rank, const struct client_step *step);
-void sim_job_ended(struct sim_rank *rank);  /* this rank has no more steps */
-void sim_job_fenced(struct sim_rank *rank); /* the server says that it is over */
-void sim_job_failed(struct sim_rank *rank); /* its process ends: so does the launch */
+void sim_job_ended(struct sim_rank *rank);          /* this rank has no more steps */
+bool sim_job_kept(const struct sim_launch *launch); /* the server owes its ranks their place */
+void sim_job_fenced(struct sim_rank *rank);         /* the server says that it is over */
+void sim_job_failed(struct sim_rank *rank);         /* its process ends: so does the launch */
 
 /* ---- world.c ---- */
 

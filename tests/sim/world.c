@@ -206,7 +206,8 @@ static void draw_job(struct sim_world *world, int index)
     job->look_ahead = (uint32_t)between(world, 1, 3);
     job->hold_most = (uint32_t)between(world, 1, job->look_ahead);
     job->save_every = (uint32_t)between(world, 1, 20);
-    job->lockstep = chance(world, 800);
+    job->lockstep =
+        world->rules.stagger_ns > SIM_S || chance(world, 800); /* else some end before others begin */
     sim_job_draw(job);
     if (!quiet && chance(world, 700)) /* it lives through a good part of the faults */
         job->pace_ns = between(world, 1, (world->faults_until_ns - SIM_S) / (int64_t)job->steps);

@@ -17,8 +17,9 @@ struct worker_dataset {
     char *name, *path;         /* owned */
     const struct source_roots *roots;
     uint64_t items;
-    _Atomic uint8_t *verdicts; /* enum pipeline_verdict; any thread */
-    int references;            /* loop thread */
+    _Atomic uint8_t
+        *verdicts;  /* enum pipeline_verdict; any thread; decisions read them through worker/kit.h */
+    int references; /* loop thread */
 };
 
 /* Takes the manifest over on success; begins with one reference. */

@@ -23,8 +23,11 @@ enum base_code worker_kit_create(struct worker_kit **out, const struct scheduler
     if (!kit)
         return base_error_set(error, BASE_NO_MEMORY, "stream");
     kit->stream = *stream;
-    enum base_code code = pipeline_create(&kit->pipeline, &kit->stream.pipeline, error);
+    kit->refused = calloc(dataset->items > 0 ? dataset->items : 1, sizeof *kit->refused);
+    enum base_code code = kit->refused ? pipeline_create(&kit->pipeline, &kit->stream.pipeline, error)
+                                       : base_error_set(error, BASE_NO_MEMORY, "stream");
     if (code != BASE_OK) {
+        free(kit->refused);
         free(kit);
         return code;
     }
@@ -45,6 +48,7 @@ void worker_kit_destroy(struct worker_kit *kit)
     for (int i = 0; i < WORKER_KIT_ORDERS; i++)
         scheduler_order_destroy(kit->orders[i].order);
     pipeline_destroy(kit->pipeline);
+    free(kit->refused);
     worker_dataset_release(kit->dataset);
     free(kit);
 }

@@ -25,7 +25,7 @@ static void substitute(struct worker_rows *rows, struct worker_row *row)
     while (row->tries < WORKER_ROWS_TRIES) {
         uint64_t item =
             scheduler_order_substitute(stream->seed, rows->epoch, row->position, row->tries++, stream->items);
-        if (pipeline_verdict_is_bad(worker_dataset_verdict(rows->kit->dataset, item)))
+        if (pipeline_verdict_is_bad(worker_kit_verdict(rows->kit, item)))
             continue;
         want(rows, row, item, row->position + 1);
         return;
@@ -50,7 +50,7 @@ struct worker_rows *worker_rows_create(struct worker_kit *kit, uint8_t *block, u
         struct worker_row *row = &rows->row[i];
         row->position = first + i;
         row->item = scheduler_order_item(order, row->position);
-        enum pipeline_verdict verdict = worker_dataset_verdict(kit->dataset, row->item);
+        enum pipeline_verdict verdict = worker_kit_verdict(kit, row->item);
         if (pipeline_verdict_is_bad(verdict)) {
             row->cause = (uint8_t)verdict;
             substitute(rows, row);
@@ -122,7 +122,7 @@ enum base_code worker_rows_make(struct worker_rows *rows, uint32_t index, struct
     struct pipeline_row out = {.field = {NULL}};
     for (int f = 0; f < kit->layout.field_count; f++)
         out.field[f] = field_at(rows, f, index);
-    enum pipeline_verdict known = worker_dataset_verdict(kit->dataset, row->used_item), verdict = known;
+    enum pipeline_verdict known = worker_kit_verdict(kit, row->used_item), verdict = known;
     struct pipeline_input input = {
         .bytes = row->bytes,
         .size = row->size_bytes,
@@ -134,7 +134,7 @@ enum base_code worker_rows_make(struct worker_rows *rows, uint32_t index, struct
     row->bytes = NULL;
     if (code != BASE_OK && code != BASE_BAD_SAMPLE)
         return code;
-    *news = worker_dataset_judge(kit->dataset, row->used_item, verdict);
+    *news = worker_kit_judge(kit, row->used_item, verdict);
     rows->wanted--;
     row->state = WORKER_ROW_DONE;
     if (code == BASE_OK) {

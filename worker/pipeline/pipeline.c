@@ -35,7 +35,7 @@ bool pipeline_verdict_is_bad(enum pipeline_verdict verdict)
 }
 
 /* Bad for every pipeline. Caps and field sizes are this one's own: cheap to judge anew, and wrong to take from another. */
-static bool is_final(enum pipeline_verdict verdict)
+bool pipeline_verdict_is_final(enum pipeline_verdict verdict)
 {
     return pipeline_verdict_is_bad(verdict) && verdict != PIPELINE_BAD_PIXELS &&
            verdict != PIPELINE_BAD_ROW_BYTES;
@@ -266,7 +266,7 @@ enum base_code pipeline_run(const struct pipeline *pipeline, struct pipeline_scr
                             const struct pipeline_input *input, struct pipeline_row *row,
                             enum pipeline_verdict *verdict, struct base_error *error)
 {
-    if (is_final(input->known)) {
+    if (pipeline_verdict_is_final(input->known)) {
         *verdict = input->known;
         return base_error_set(error, BASE_BAD_SAMPLE, "%s, as found before",
                               pipeline_verdict_name(input->known));

@@ -24,6 +24,7 @@ enum pipeline_verdict {
     PIPELINE_BAD_ROW_BYTES = 23,   /* the row is over its field's largest */
 };
 bool pipeline_verdict_is_bad(enum pipeline_verdict verdict);
+bool pipeline_verdict_is_final(enum pipeline_verdict verdict);    /* bad whatever a pipeline's caps are */
 const char *pipeline_verdict_name(enum pipeline_verdict verdict); /* "bad_truncated" */
 
 struct pipeline; /* immutable: any thread */

@@ -314,6 +314,43 @@ static void test_rows_without_a_substitute_are_bad(void **state)
     stop();
 }
 
+/* Refused by every cap of one pipeline, the items of another are what they would be on a worker that never saw the first; and what
+ * another found does not change a cause. */
+static void test_a_pipelines_caps_are_its_own(void **state)
+{
+    (void)state;
+    start(1 << 20);
+    struct worker_dataset *dataset = index_data();
+    struct worker_kit *capped = kit_of(dataset, "imagenet_train", "keep_encoded=10");
+    struct worker_kit *kit = kit_of(dataset, "imagenet_train", NULL);
+    struct wire_row row;
+    int substituted = 0;
+    uint64_t blocks = scheduler_stream_blocks(&kit->stream);
+    begin(capped, 0, 0, 0);
+    wait_made(1);
+    for (uint64_t number = 0; number < blocks; number++) {
+        begin(kit, number % 4, 0, number);
+        wait_made(2 + (int)number);
+        check_block(kit, number % 4, 0, number, &substituted);
+    }
+    assert_int_equal(substituted, 1); /* the one that is no picture */
+    for (int again = 0; again < 2; again++) {
+        int before = bed.made;
+        for (uint64_t number = 0; number < blocks; number++) {
+            begin(capped, number % 4, 0, number);
+            wait_made(before + 1 + (int)number);
+            for (uint32_t i = 0; i < scheduler_stream_block_rows(&capped->stream, number); i++) {
+                check_row(capped, block_at(number % 4), i, 0, &row);
+                assert_int_equal(row.cause, PIPELINE_BAD_ROW_BYTES);
+            }
+        }
+    }
+    worker_kit_destroy(kit);
+    worker_kit_destroy(capped);
+    worker_dataset_release(dataset);
+    stop();
+}
+
 static void test_what_is_not_there_is_unavailable(void **state)
 {
     (void)state;
@@ -366,6 +403,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_are_those_made_alone),
         cmocka_unit_test(test_rows_without_a_substitute_are_bad),
+        cmocka_unit_test(test_a_pipelines_caps_are_its_own),
         cmocka_unit_test(test_what_is_not_there_is_unavailable),
         cmocka_unit_test(test_many_epochs_and_an_early_end),
     };

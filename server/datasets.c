@@ -300,10 +300,16 @@ enum base_code server_datasets_add(struct server_datasets *datasets, const char 
     if (code)
         return code;
     struct server_dataset *dataset = server_datasets_find(datasets, name);
-    if (dataset && strcmp(dataset->path, path))
+    bool moved = dataset && strcmp(dataset->path, path);
+    if (moved && dataset->state == SERVER_DATASET_FAILED) { /* it was never there: a corrected path */
+        if ((code = server_datasets_remove(datasets, name, error)))
+            return code;
+        dataset = NULL;
+    } else if (moved) {
         return base_error_set(error, BASE_EXISTS,
                               "dataset %s is registered already, at %s: `millrace dataset rm` forgets it",
                               name, dataset->path);
+    }
     bool fresh = !dataset;
     if (fresh && datasets->count == DATASETS_MAX)
         return base_error_set(error, BASE_BUSY,

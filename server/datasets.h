@@ -69,7 +69,8 @@ struct server_dataset *server_datasets_find(const struct server_datasets *datase
 const struct server_dataset *server_datasets_find_version(const struct server_datasets *datasets,
                                                           const uint8_t version[BASE_SHA256_BYTES]);
 
-/* Registers, or indexes once more when the name has this path already. EXISTS: another path. */
+/* Registers, or indexes once more when the name has this path already. EXISTS: another path, and
+ * not one that failed. */
 enum base_code server_datasets_add(struct server_datasets *datasets, const char *name, const char *path,
                                    struct server_dataset **dataset, struct base_error *error);
 enum base_code server_datasets_remove(struct server_datasets *datasets, const char *name,

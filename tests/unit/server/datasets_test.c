@@ -110,6 +110,12 @@ static void an_order_goes_on_when_its_worker_dies_or_refuses(void **state)
     assert_string_equal(dataset->error, no);
     assert_ptr_equal(add("photos", "/data/photos"), dataset); /* tried again */
     assert_int_equal(dataset->state, SERVER_DATASET_INDEXING);
+    server_datasets_assign(datasets, (uint64_t[]){5}, 1);
+    assert_int_equal(answer(&dataset->index, 5, BASE_NOT_FOUND, no), BASE_OK);
+    server_datasets_assign(datasets, (uint64_t[]){5}, 1);
+    assert_int_equal(dataset->state, SERVER_DATASET_FAILED);
+    dataset = add("photos", "/data/corrected"); /* and a corrected path needs no rm before */
+    assert_string_equal(dataset->path, "/data/corrected");
     restart(); /* and an order survives a restart */
     assert_int_not_equal(server_datasets_find(datasets, "photos")->index.id, 0);
 }

@@ -103,9 +103,15 @@ struct server_job *server_jobs_opened(struct server_jobs *jobs, const Millrace__
         jobs->first = job = fresh;
     }
     struct server_rank *rank = &job->ranks[open->rank];
-    if (rank->generation != open->generation)
+    if (rank->generation !=
+        open->generation) { /* counts of two launches may not be added: the living tell theirs again */
+        for (uint32_t i = 0; i < job->world; i++)
+            job->ranks[i].epoch_count = 0;
+        if (!open->resume) /* a new run under an old name */
+            job->certificate_count = 0;
         *rank =
             (struct server_rank){.generation = open->generation, .opened_ns = now_ns, .reported_ns = now_ns};
+    }
     return job;
 }
 

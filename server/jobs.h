@@ -9,11 +9,28 @@
 #include "proto/schema/millrace.pb-c.h"
 #include "scheduler/cluster.h"
 
+#define SERVER_CERTIFICATES 4 /* epochs remembered of a job, the last ones */
+
+/* What was handed over of an epoch, to a rank or to all: certificates.h. */
+struct server_epoch {
+    uint32_t epoch, stream_epoch; /* epoch: the job's own */
+    uint64_t positions, hash;
+    bool whole;
+};
+
+struct server_certificate {
+    struct server_epoch is;
+    bool made;
+    uint8_t stream[BASE_SHA256_BYTES], hash[8]; /* hash: as `is.hash`, big-endian */
+};
+
 struct server_rank {
     uint64_t generation;
     uint64_t rows, stall_us, substituted, skipped;
     uint32_t ready_steps;
     int64_t opened_ns, reported_ns;
+    struct server_epoch epochs[SERVER_CERTIFICATES]; /* as it said last */
+    int epoch_count;
 };
 
 struct server_job {
@@ -27,6 +44,8 @@ struct server_job {
     double rows_per_s; /* smoothed over some seconds */
     uint64_t rate_rows;
     int64_t rate_ns;
+    struct server_certificate certificates[SERVER_CERTIFICATES]; /* in order of epochs */
+    int certificate_count;
     struct server_job *next;
 };
 

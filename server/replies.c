@@ -443,6 +443,25 @@ Millrace__V1__JobAnswer *server_replies_job(struct server_arena *arena, const st
     return answer;
 }
 
+static void add_certificates(struct server_arena *arena, const struct server_job *job,
+                             Millrace__V1__JobInfo *info)
+{
+    info->certificates = pointers(arena, (size_t)job->certificate_count);
+    for (int i = 0; info->certificates && i < job->certificate_count; i++) {
+        const struct server_certificate *from = &job->certificates[i];
+        Millrace__V1__EpochCertificate *to =
+            NEW(arena, Millrace__V1__EpochCertificate, MILLRACE__V1__EPOCH_CERTIFICATE__INIT);
+        if (!to)
+            return;
+        to->epoch = from->is.epoch;
+        to->stream_epoch = from->is.stream_epoch;
+        to->positions = from->is.positions;
+        to->hash = view(from->hash, sizeof from->hash);
+        to->complete = from->is.whole;
+        info->certificates[info->n_certificates++] = to;
+    }
+}
+
 static Millrace__V1__JobInfo *job_info(struct server_arena *arena, const struct server *server,
                                        const struct scheduler_job *job)
 {
@@ -471,6 +490,7 @@ static Millrace__V1__JobInfo *job_info(struct server_arena *arena, const struct 
     info->ready_steps = totals.ready_steps;
     info->substituted = totals.substituted;
     info->skipped = totals.skipped;
+    add_certificates(arena, known, info);
     return info;
 }
 

@@ -30,6 +30,8 @@ static const struct base_metric metrics[SERVER_METRICS] = {
         {.name = "millrace_server_plans_left_out_total",
          .help = "Plans that a worker was not told, to fit a message: it serves whoever "
                  "asks."},
+    [SERVER_METRIC_EPOCHS_DIFFER] = {.name = "millrace_server_epochs_differ_total",
+                                     .help = "Epochs of one stream that two jobs were handed differently."},
 };
 
 /* ---- refilling ---- */

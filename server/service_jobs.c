@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/certificates.h"
 
 #include <string.h>
 
@@ -100,8 +101,10 @@ static void on_sync(void *context, struct rpc_call *call, const ProtobufCMessage
         return;
     }
     struct server_job *known = server_jobs_find(&server->jobs, sync->job);
-    if (known)
+    if (known) {
         server_jobs_report(known, sync, now_ns);
+        server_certificates_report(server, known, sync);
+    }
     server_park_add(server->park, now_ns, sync->wait_ms, &sync_kind, call, message);
 }
 
@@ -131,8 +134,10 @@ static void on_close(void *context, struct rpc_call *call, const ProtobufCMessag
     }
     struct server_job *known = server_jobs_find(&server->jobs, closing->job);
     const Millrace__V1__JobSync *last = closing->last;
-    if (known && last && last->rank == closing->rank && last->generation == closing->generation)
+    if (known && last && last->rank == closing->rank && last->generation == closing->generation) {
         server_jobs_report(known, last, now_ns);
+        server_certificates_report(server, known, last);
+    }
     server_park_add(server->park, base_clock_now_ns(), 0, &close_kind, call, message);
 }
 

@@ -19,7 +19,7 @@ enum cli_exit {
     CLI_EXIT_NOT_FOUND = 3,
     CLI_EXIT_UNAVAILABLE = 4, /* no answer, or not in time: the same command may succeed later */
     CLI_EXIT_REFUSED = 5,
-    CLI_EXIT_DIFFERENT = 6, /* verify: files are not what they were */
+    CLI_EXIT_DIFFERENT = 6, /* verify: files are not what they were; audit: a violation */
     CLI_EXIT_SIGNAL = 128,  /* + the signal's number */
 };
 
@@ -41,10 +41,11 @@ int cli_workers(int argc, char **argv);
 int cli_drain(int argc, char **argv);
 int cli_cat(int argc, char **argv);
 int cli_run(int argc, char **argv);
+int cli_audit(int argc, char **argv);
 int cli_completion(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 extern const struct base_options cli_up_options, cli_dataset_options, cli_jobs_options, cli_workers_options,
-    cli_drain_options, cli_cat_options, cli_run_options, cli_bench_options;
+    cli_drain_options, cli_audit_options, cli_cat_options, cli_run_options, cli_bench_options;
 
 /* ---- options that every command has ---- */
 

@@ -17,6 +17,8 @@ const struct cli_command cli_commands[] = {
     {"run", "stream a dataset without training: rates, stalls, what was shared", cli_run, &cli_run_options,
      NULL},
     {"cat", "write prepared rows to files (npy and JSON lines)", cli_cat, &cli_cat_options, NULL},
+    {"audit", "prove from ledgers that every position came exactly once", cli_audit, &cli_audit_options,
+     NULL},
     {"bench", "measure preparation and transport on this machine", cli_bench, &cli_bench_options, NULL},
     {"jobs", "list jobs", cli_jobs, &cli_jobs_options, NULL},
     {"workers", "list workers", cli_workers, &cli_workers_options, NULL},
@@ -34,7 +36,7 @@ static void help(FILE *out)
         fprintf(out, "  %-11s %s\n", command->name, command->summary);
     fputs("\n`millrace COMMAND --help` tells more; `millrace --version` prints the version.\n\n"
           "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 not found; 4 unavailable or too late: try again;\n"
-          "  5 refused; 6 verify found differences; 128 + N ended by signal N.\n"
+          "  5 refused; 6 verify or audit found differences; 128 + N ended by signal N.\n"
           "Environment: MILLRACE_SERVER (127.0.0.1:7070), MILLRACE_SECRET_FILE; any --some-name "
           "from MILLRACE_SOME_NAME.\n",
           out);

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { JOBS_MAX = 64, SLICE_MS = 250, DRAW_MS = 200, PLAIN_DRAW_MS = 5000, BAR_CHARS = 30, SETTLE_MS = 3000 };
@@ -22,7 +23,7 @@ enum { JOBS_MAX = 64, SLICE_MS = 250, DRAW_MS = 200, PLAIN_DRAW_MS = 5000, BAR_C
 struct options {
     struct cli_common common;
     int64_t jobs, epochs, batch, wait_ms;
-    const char *transforms, *seed;
+    const char *transforms, *seed, *ledger;
     struct base_option_list options;
     bool quiet;
 };
@@ -40,6 +41,8 @@ static const struct base_option table[] = {
      offsetof(struct options, seed), 0, 0},
     {"wait-ms", BASE_OPTION_INT, "60000", "MS", "longest wait for one batch",
      offsetof(struct options, wait_ms), 1, INT32_MAX},
+    {"ledger", BASE_OPTION_TEXT, NULL, "DIR", "a folder for a ledger of each job: see millrace audit",
+     offsetof(struct options, ledger), 0, 0},
     {"quiet", BASE_OPTION_BOOL, NULL, NULL, "no progress bars", offsetof(struct options, quiet), 0, 0},
 };
 const struct base_options cli_run_options = {
@@ -103,7 +106,8 @@ static enum mr_code open_and_stream(struct run_job *run, struct mr_client *clien
                                   .tail = MR_TAIL_EXACT,
                                   .on_bad = MR_ON_BAD_REPLACE,
                                   .batch = (uint32_t)o->batch,
-                                  .epochs = (uint32_t)o->epochs};
+                                  .epochs = (uint32_t)o->epochs,
+                                  .ledger = o->ledger};
     enum mr_code code = mr_job_open(&job, client, &what, o->wait_ms, &run->error);
     if (code != MR_OK)
         return code;
@@ -353,6 +357,11 @@ int cli_run(int argc, char **argv)
     uint64_t seed = 0;
     if (options.seed && cli_number(options.seed, &seed) != BASE_OK) {
         fprintf(stderr, "millrace run: --seed %s: not a number of 64 bits\n", options.seed);
+        return CLI_EXIT_USAGE;
+    }
+    struct stat about;
+    if (options.ledger && (stat(options.ledger, &about) != 0 || !S_ISDIR(about.st_mode))) {
+        fprintf(stderr, "millrace run: --ledger %s: not a folder\n", options.ledger);
         return CLI_EXIT_USAGE;
     }
     return run(&options, rest.positional[0], options.seed ? &seed : NULL);

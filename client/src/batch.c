@@ -191,32 +191,63 @@ static void name_bad_item(struct mr_job *job, struct base_error *error)
                    (unsigned long long)bad.position, mr_cause_name(bad.cause));
 }
 
-static struct mr_batch *hand_over(struct mr_job *job, const struct client_step *step)
+/* The slot is the trainer's thread's now. */
+static struct client_batch *finish(struct mr_job *job, const struct client_step *step)
 {
-    pthread_mutex_unlock(&job->mutex); /* the slot is ours now, and finishing takes a while */
     struct client_batch *batch = client_slots_batch(&job->slots, step);
-    pthread_mutex_lock(&job->mutex);
     batch->job = job;
     batch->public.epoch = step->epoch - job->first_epoch;
     client_job_cursor(job, step->after, &batch->public.cursor);
+    job->lies =
+        (struct client_ledger_step){step->batch.step_begin, step->batch.step_valid, step->batch.valid};
+    return batch;
+}
+
+/* Locked before and after, not meanwhile: finishing takes a while, and a disk may. `step` NULL: what the ledger did not take
+ * before. On an error the batch is kept. */
+static enum base_code hand_over(struct mr_job *job, const struct client_step *step, struct mr_batch **out,
+                                struct base_error *error)
+{
+    pthread_mutex_unlock(&job->mutex);
+    struct client_batch *batch = step ? finish(job, step) : job->unwritten;
+    enum base_code code =
+        job->ledger ? client_ledger_append(job->ledger, &batch->public, &job->lies, error) : BASE_OK;
+    pthread_mutex_lock(&job->mutex);
+    job->unwritten = code == BASE_OK ? NULL : batch;
+    if (code != BASE_OK)
+        return code;
+    client_certificates_add(&job->certificates, &batch->public, job->lies.begin, job->lies.rows);
     job->batches++;
     for (int i = 0; i < batch->public.field_count; i++)
         job->bytes += batch->fields[i].bytes;
-    return &batch->public;
+    *out = &batch->public;
+    return BASE_OK;
+}
+
+static enum base_code next(struct mr_job *job, struct mr_batch **batch, int64_t timeout_ms,
+                           struct base_error *error)
+{
+    struct client_step step;
+    if (job->unwritten)
+        return hand_over(job, NULL, batch, error);
+    struct scheduler_cursor before = client_core_cursor(job->core);
+    enum base_code code = take(job, &step, timeout_ms, error);
+    if (code == BASE_OK) {
+        job->before = before;
+        code = hand_over(job, &step, batch, error);
+    } else if (code == BASE_BAD_SAMPLE) {
+        name_bad_item(job, error);
+    }
+    return code;
 }
 
 enum mr_code mr_job_next(struct mr_job *job, struct mr_batch **batch, int64_t timeout_ms,
                          struct mr_error *error)
 {
-    struct client_step step;
     struct base_error why;
     if (!enter(job, error))
         return MR_CLOSED;
-    enum base_code code = take(job, &step, timeout_ms, &why);
-    if (code == BASE_OK)
-        *batch = hand_over(job, &step);
-    else if (code == BASE_BAD_SAMPLE)
-        name_bad_item(job, &why);
+    enum base_code code = next(job, batch, timeout_ms, &why);
     bool ended = code == BASE_CLOSED && !job->closing;
     client_job_poke(job);
     leave(job);
@@ -255,7 +286,7 @@ enum mr_code mr_job_info(struct mr_job *job, struct mr_job_info *info, struct mr
     info->classes = (const char *const *)job->classes;
     info->pipeline = job->pipeline_text;
     info->note = job->note;
-    client_job_cursor(job, client_core_cursor(job->core), &info->cursor);
+    client_job_cursor(job, job->unwritten ? job->before : client_core_cursor(job->core), &info->cursor);
     leave(job);
     return MR_OK;
 }

@@ -290,9 +290,34 @@ static void start_call(struct mr_job *job, struct client_call *call, const char 
     sync_later(job, SYNC_AGAIN_MS);
 }
 
-/* Where the job is and what it was handed; `at` is to live as long as the message. */
-static void fill_sync(struct mr_job *job, Millrace__V1__JobSync *sync, Millrace__V1__Cursor *at)
+/* What a message refers to: to live as long as it. */
+struct sync_parts {
+    Millrace__V1__Cursor at;
+    Millrace__V1__EpochCount counts[CLIENT_CERTIFICATES], *list[CLIENT_CERTIFICATES];
+};
+
+static void fill_counts(const struct client_certificates *from, Millrace__V1__JobSync *sync,
+                        struct sync_parts *parts)
 {
+    sync->epochs = parts->list;
+    for (; sync->n_epochs < (size_t)from->finished_count; sync->n_epochs++) {
+        const struct client_certificate *epoch = &from->finished[sync->n_epochs];
+        Millrace__V1__EpochCount *to = parts->list[sync->n_epochs] = &parts->counts[sync->n_epochs];
+        millrace__v1__epoch_count__init(to);
+        to->epoch = epoch->epoch;
+        to->stream_epoch = epoch->stream_epoch;
+        to->positions = epoch->positions;
+        to->hash = epoch->hash;
+        to->whole = epoch->whole;
+    }
+}
+
+/* Where the job is and what it was handed. */
+static void fill_sync(struct mr_job *job, Millrace__V1__JobSync *sync, struct sync_parts *parts)
+{
+    Millrace__V1__Cursor *at = &parts->at;
+    millrace__v1__cursor__init(at);
+    fill_counts(&job->certificates, sync, parts);
     struct client_core_stats stats = client_core_stats(job->core);
     struct scheduler_cursor cursor = client_core_cursor(job->core);
     at->epoch = cursor.epoch;
@@ -312,11 +337,11 @@ static void fill_sync(struct mr_job *job, Millrace__V1__JobSync *sync, Millrace_
 static void call_sync(struct mr_job *job, uint32_t wait_ms)
 {
     Millrace__V1__JobSync sync = MILLRACE__V1__JOB_SYNC__INIT;
-    Millrace__V1__Cursor at = MILLRACE__V1__CURSOR__INIT;
+    struct sync_parts parts;
     struct client_call *call = new_call(job);
     if (!call)
         return;
-    fill_sync(job, &sync, &at);
+    fill_sync(job, &sync, &parts);
     sync.wait_ms = wait_ms;
     start_call(job, call, "Sync", &sync.base, wait_ms + SYNC_GRACE_MS);
 }
@@ -396,14 +421,14 @@ void client_control_close(struct mr_job *job)
     struct base_error ignored;
     Millrace__V1__JobClose end = MILLRACE__V1__JOB_CLOSE__INIT;
     Millrace__V1__JobSync last = MILLRACE__V1__JOB_SYNC__INIT;
-    Millrace__V1__Cursor at = MILLRACE__V1__CURSOR__INIT;
+    struct sync_parts parts;
     ProtobufCMessage *reply = NULL;
     end.job = job->name;
     end.rank = job->rank;
     end.generation = job->generation;
     if (job->core) {
-        fill_sync(job, &last, &at);
-        end.at = &at;
+        fill_sync(job, &last, &parts);
+        end.at = &parts.at;
         end.last = &last;
     }
     if (rpc_call_wait(job->client->channel, JOBS, "Close", &end.base, CLOSE_MS, &reply, &ignored) == BASE_OK)

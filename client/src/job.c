@@ -129,7 +129,8 @@ static void detach(void *context)
 
 static enum mr_code check_options(const struct mr_job_options *options, struct mr_error *error)
 {
-    if (!options || options->size < sizeof *options)
+    size_t first_size = offsetof(struct mr_job_options, ledger); /* of 0.1.0's first headers */
+    if (!options || (options->size < sizeof *options && options->size != first_size))
         return client_error_set(error, BASE_INVALID, "job: options.size is %zu, not %zu",
                                 options ? options->size : 0, sizeof *options);
     uint32_t world = options->world > 0 ? options->world : 1;
@@ -194,6 +195,7 @@ static enum base_code job_create(struct mr_job **out, struct mr_client *client,
 static void job_destroy(struct mr_job *job)
 {
     manifest_remote_close(&job->manifest);
+    client_ledger_close(&job->ledger);
     client_core_destroy(job->core);
     client_slots_fini(&job->slots);
     for (uint32_t i = 0; i < job->class_count; i++)
@@ -282,6 +284,30 @@ static enum base_code make_core(struct mr_job *job, const struct mr_job_options 
     return client_core_create(&job->core, &core, error);
 }
 
+static enum base_code open_ledger(struct mr_job *job, const struct mr_job_options *options,
+                                  struct base_error *error)
+{
+    struct scheduler_cursor at = client_core_cursor(job->core);
+    struct ledger_start start = {.rank = job->rank,
+                                 .world = job->shape.world,
+                                 .batch = job->shape.batch,
+                                 .tail = (uint8_t)job->shape.tail,
+                                 .resumed = options->resume && !options->start_epoch,
+                                 .uses_epoch = job->stream.uses_epoch,
+                                 .generation = job->generation,
+                                 .items = job->stream.items,
+                                 .first_epoch = job->first_epoch,
+                                 .epoch = at.epoch,
+                                 .position = at.position};
+    if (!options->ledger)
+        return BASE_OK;
+    snprintf(start.job, sizeof start.job, "%s", job->name);
+    memcpy(start.dataset_version, job->stream.dataset_version, sizeof start.dataset_version);
+    memcpy(start.stream, job->stream.hash, sizeof start.stream);
+    memcpy(start.fingerprint, job->stream.fingerprint, sizeof start.fingerprint);
+    return client_ledger_open(&job->ledger, options->ledger, &start, error);
+}
+
 static enum base_code set_up(struct mr_job *job, const struct mr_job_options *options,
                              const Millrace__V1__JobAnswer *answer, struct base_error *error)
 {
@@ -294,6 +320,8 @@ static enum base_code set_up(struct mr_job *job, const struct mr_job_options *op
         code = client_slots_init(&job->slots, &slots, error);
     if (code == BASE_OK)
         code = make_core(job, options, answer, error);
+    if (code == BASE_OK)
+        code = open_ledger(job, options, error);
     if (code != BASE_OK)
         return code;
     struct attach attached = {.job = job, .answer = answer};
@@ -322,7 +350,8 @@ enum mr_code mr_job_open(struct mr_job **out, struct mr_client *client, const st
     enum mr_code bad = check_options(given, error);
     if (bad != MR_OK)
         return bad;
-    struct mr_job_options options = *given;
+    struct mr_job_options options = {0};
+    memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
     options.world = options.world > 0 ? options.world : 1;
     options.pipeline = options.pipeline ? options.pipeline : "imagenet_train";
     enum base_code code = job_create(&job, client, &options, &why);

@@ -8,8 +8,10 @@
 #ifndef CLIENT_JOB_H
 #define CLIENT_JOB_H
 
+#include "client/src/certificate.h"
 #include "client/src/client.h"
 #include "client/src/core.h"
+#include "client/src/ledger.h"
 #include "client/src/slots.h"
 #include "proto/manifest/manifest.h"
 #include "scheduler/stream.h"
@@ -65,6 +67,12 @@ struct mr_job {
     int users;              /* threads inside a call */
     struct base_error over; /* not OK: the server ended it */
     uint64_t batches, bytes, stall_ns, bad_frames;
+    struct client_certificates certificates;
+
+    struct client_ledger *ledger;   /* NULL: none. Trainer's thread only, as the next three */
+    struct client_batch *unwritten; /* taken, and the ledger did not take it: not handed over yet */
+    struct client_ledger_step lies; /* of the batch last taken */
+    struct scheduler_cursor before; /* likewise: the cursor until it is handed over */
 
     struct client_session *sessions; /* a list */
     struct client_endpoint *endpoints;

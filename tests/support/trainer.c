@@ -17,7 +17,7 @@
 
 struct options {
     const char *server, *secret_file, *job, *dataset, *pipeline, *tail, *on_bad, *join, *sampler;
-    const char *cursor_in, *cursor_out, *rows;
+    const char *cursor_in, *cursor_out, *rows, *ledger;
     struct base_option_list option, field;
     int64_t rank, world, batch, epochs, look_ahead, batches, pace, timeout_ms, seed, unavailable_ms;
     bool finish, accept_new_bits;
@@ -52,6 +52,7 @@ static const struct base_option table[] = {
     TEXT("cursor-in", cursor_in, NULL),
     TEXT("cursor-out", cursor_out, NULL),
     TEXT("rows", rows, NULL),
+    TEXT("ledger", ledger, NULL),
     LIST("option", option),
     LIST("field", field),
     INT("rank", rank, "0"),
@@ -151,6 +152,7 @@ static struct mr_job_options job_options(const struct options *o, struct mr_curs
         .unavailable_ms = (uint32_t)o->unavailable_ms,
         .apply_finish = o->finish,
         .accept_new_bits = o->accept_new_bits,
+        .ledger = o->ledger,
     };
     if (o->cursor_in && read_cursor(o->cursor_in, cursor))
         what.resume = cursor;

@@ -147,6 +147,10 @@ struct mr_job_options {
     void *(*slot_allocate)(void *context, size_t bytes);
     void (*slot_free)(void *context, void *memory, size_t bytes);
     void *slot_context;
+    /* Append-only record of what was handed over, for `millrace audit`: a file (one job's at a time), or a folder, then
+     * JOB.RANK.ledger in it. NULL: none. Each batch is written just before mr_job_next returns it: a kill loses at most
+     * that one; without fsync, a power cut may lose more. About 8 bytes a row. */
+    const char *ledger;
 };
 
 /* Returns when the job may start (a join `next` waits for the epoch), or at the deadline. */
@@ -197,7 +201,8 @@ struct mr_batch {
 /* The next batch. It stays valid until released; at most look_ahead may be held at once (MR_BUSY otherwise).
  * MR_END after the last epoch. MR_TIMEOUT: call again. MR_UNAVAILABLE names the item and the cause: the job
  * may be asked again. MR_BAD_SAMPLE (policy error) names dataset, item and cause: the batch is not handed
- * over and the job can only be closed. */
+ * over and the job can only be closed. MR_IO names the ledger that cannot be written (a full disk): the batch is
+ * kept, the next call tries again. */
 MR_API enum mr_code mr_job_next(struct mr_job *job, struct mr_batch **batch, int64_t timeout_ms,
                                 struct mr_error *error);
 MR_API void mr_batch_release(struct mr_batch *batch);

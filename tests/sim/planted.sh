@@ -6,7 +6,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-seeds=1000
+seeds=2000
 [ $# -gt 0 ] || set -- "$here"/planted/*.patch
 
 work=$(mktemp -d)

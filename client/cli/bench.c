@@ -3,8 +3,8 @@
  * millrace bench: what this machine prepares and what the data plane carries, in one run.
  *   1. fork the socket copy's sender and start a cluster of our own (unless --server names one)
  *   2. preparation: imagenet_train through the whole system, after an epoch to warm up
- *   3. data plane: a staged imagenet_eval stream and a plain socket copy with messages of the same sizes, in turn, three times each; the
- *      medians are compared
+ *   3. data plane: a staged imagenet_eval stream and a plain socket copy with messages of the same sizes, in turn, nine times each; a
+ *      round of one is compared with the round of the other beside it, and the medians are told
  *   4. --against: another program's figures beside ours
  */
 #include "client/cli/cli.h"
@@ -26,7 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROUNDS = 3, LOOK_AHEAD = 2, WAIT_MS = 60000, PHOTOS = 400 };
+enum { ROUNDS = 9, LOOK_AHEAD = 2, WAIT_MS = 60000, PHOTOS = 400 };
 
 struct options {
     struct cli_common common;
@@ -43,7 +43,7 @@ static const struct base_option table[] = {
     {"timeout-ms", BASE_OPTION_INT, "10000", "MS", "longest wait for an answer of the server",
      offsetof(struct options, common.timeout_ms), 1, INT32_MAX},
     {"json", BASE_OPTION_BOOL, NULL, NULL, "print JSON", offsetof(struct options, common.json), 0, 0},
-    {"seconds", BASE_OPTION_INT, "10", "S", "for preparation; each round of the data plane takes a third",
+    {"seconds", BASE_OPTION_INT, "10", "S", "for preparation; each round of the data plane takes a ninth",
      offsetof(struct options, seconds), 1, 3600},
     {"batch", BASE_OPTION_INT, "64", "ROWS", "rows of a batch", offsetof(struct options, batch), 1, 65535},
     {"threads", BASE_OPTION_INT, "0", "N", "prep threads of our own worker; 0: all cores but one",
@@ -340,32 +340,13 @@ struct plane {
 struct figures {
     double images_s, images_s_core, cpu_s_1000; /* 0: not known */
     struct plane ours, copy;
+    double gb_s_ratio, cpu_ratio; /* of rounds side by side: what else the machine does hits both alike */
 };
 
-static struct plane median_plane(const struct bench *bench)
+static struct plane plane_of(uint64_t bytes, double wall_s, double sender_cpu_s, double receiver_cpu_s)
 {
-    double gb_s[ROUNDS], sender[ROUNDS], receiver[ROUNDS];
-    for (int i = 0; i < ROUNDS; i++) {
-        const struct rate *rate = &bench->plane[i];
-        double gb = (double)rate->bytes / 1e9;
-        gb_s[i] = gb / rate->wall_s;
-        sender[i] = rate->worker_cpu_s / gb;
-        receiver[i] = rate->client_cpu_s / gb;
-    }
-    return (struct plane){median(gb_s), median(sender), median(receiver)};
-}
-
-static struct plane median_copy(const struct bench *bench)
-{
-    double gb_s[ROUNDS], sender[ROUNDS], receiver[ROUNDS];
-    for (int i = 0; i < ROUNDS; i++) {
-        const struct cli_copy_result *copied = &bench->copied[i];
-        double gb = (double)copied->bytes / 1e9;
-        gb_s[i] = gb / copied->wall_s;
-        sender[i] = copied->sender_cpu_s / gb;
-        receiver[i] = copied->receiver_cpu_s / gb;
-    }
-    return (struct plane){median(gb_s), median(sender), median(receiver)};
+    double gb = (double)bytes / 1e9;
+    return (struct plane){gb / wall_s, sender_cpu_s / gb, receiver_cpu_s / gb};
 }
 
 static double cpu_of(const struct plane *plane)
@@ -373,12 +354,40 @@ static double cpu_of(const struct plane *plane)
     return plane->sender_cpu_s_gb + plane->receiver_cpu_s_gb;
 }
 
+static struct plane median_plane(const struct plane planes[ROUNDS])
+{
+    double gb_s[ROUNDS], sender[ROUNDS], receiver[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        gb_s[i] = planes[i].gb_s;
+        sender[i] = planes[i].sender_cpu_s_gb;
+        receiver[i] = planes[i].receiver_cpu_s_gb;
+    }
+    return (struct plane){median(gb_s), median(sender), median(receiver)};
+}
+
+static void compare_planes(const struct bench *bench, struct figures *f)
+{
+    struct plane ours[ROUNDS], copy[ROUNDS];
+    double gb_s[ROUNDS], cpu[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        const struct rate *rate = &bench->plane[i];
+        const struct cli_copy_result *copied = &bench->copied[i];
+        ours[i] = plane_of(rate->bytes, rate->wall_s, rate->worker_cpu_s, rate->client_cpu_s);
+        copy[i] = plane_of(copied->bytes, copied->wall_s, copied->sender_cpu_s, copied->receiver_cpu_s);
+        gb_s[i] = ours[i].gb_s / copy[i].gb_s;
+        cpu[i] = cpu_of(&ours[i]) / cpu_of(&copy[i]);
+    }
+    f->ours = median_plane(ours);
+    f->copy = median_plane(copy);
+    f->gb_s_ratio = median(gb_s);
+    f->cpu_ratio = median(cpu);
+}
+
 static struct figures figure(const struct bench *bench)
 {
     const struct rate *prep = &bench->prep;
-    struct figures f = {.images_s = (double)prep->rows / prep->wall_s,
-                        .ours = median_plane(bench),
-                        .copy = median_copy(bench)};
+    struct figures f = {.images_s = (double)prep->rows / prep->wall_s};
+    compare_planes(bench, &f);
     if (bench->cluster) {
         f.images_s_core = f.images_s / cli_cluster_threads(bench->cluster);
         f.cpu_s_1000 = 1000 * (prep->worker_cpu_s + prep->client_cpu_s) / (double)prep->rows;
@@ -425,9 +434,9 @@ static void print_text(const struct bench *bench, const struct figures *f)
     printf("               GB/s  CPU-s/GB  sender  receiver\n");
     print_plane("millrace", &f->ours, bench->cluster != NULL);
     print_plane("socket copy", &f->copy, true);
-    printf("  ratio       %4.2fx", f->ours.gb_s / f->copy.gb_s);
+    printf("  ratio       %4.2fx", f->gb_s_ratio);
     if (bench->cluster)
-        printf("     %4.2fx", cpu_of(&f->ours) / cpu_of(&f->copy));
+        printf("     %4.2fx", f->cpu_ratio);
     printf("\n");
 }
 
@@ -455,8 +464,10 @@ static void print_json(const struct bench *bench, const struct figures *f)
     base_json_double(&json, "client_cpu_s_per_gb", f->ours.receiver_cpu_s_gb);
     base_json_double(&json, "copy_gb_per_s", f->copy.gb_s);
     base_json_double(&json, "copy_cpu_s_per_gb", cpu_of(&f->copy));
-    base_json_double(&json, "gb_per_s_ratio", f->ours.gb_s / f->copy.gb_s);
-    base_json_double(&json, "cpu_ratio", cpu_of(&f->ours) / cpu_of(&f->copy));
+    base_json_double(&json, "copy_sender_cpu_s_per_gb", f->copy.sender_cpu_s_gb);
+    base_json_double(&json, "copy_receiver_cpu_s_per_gb", f->copy.receiver_cpu_s_gb);
+    base_json_double(&json, "gb_per_s_ratio", f->gb_s_ratio);
+    base_json_double(&json, "cpu_ratio", f->cpu_ratio);
     base_json_object_end(&json);
     base_json_object_end(&json);
     cli_flush(&out);

@@ -20,6 +20,7 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { ARGS_MAX = 160, READY_BYTES = 1024, LAST_WORDS_BYTES = 400 };
@@ -439,19 +440,11 @@ int cli_cluster_threads(const struct cli_cluster *cluster)
 /* User and system time of a living process, in clock ticks of a hundredth of a second: for spans of seconds. */
 static double cpu_s(pid_t pid)
 {
-    char path[64], text[1024];
-    unsigned long long user = 0, system = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "r");
-    size_t size = file ? fread(text, 1, sizeof text - 1, file) : 0;
-    if (file)
-        fclose(file);
-    text[size] = 0;
-    char *name_end = strrchr(text, ')');
-    if (!name_end ||
-        sscanf(name_end + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2)
+    clockid_t clock;
+    struct timespec time;
+    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &time) != 0)
         return 0;
-    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
 double cli_cluster_worker_cpu_s(const struct cli_cluster *cluster)

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -17,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { HEADER_BYTES = 64, CONNECT_MS = 5000 };
+enum { HEADER_BYTES = 64, CONNECT_MS = 5000, LARGE_PAGE_BYTES = 2 << 20 };
 
 struct header {
     uint64_t bytes; /* of the payload; 0: the end */
@@ -72,12 +73,15 @@ static bool receive_all(int fd, void *bytes, size_t size)
     return true;
 }
 
-/* Memory that is there, not only promised. */
+/* Memory that is there, not only promised, and in large pages as staging and batch slots are. */
 static uint8_t *touched(size_t size)
 {
-    uint8_t *memory = malloc(size);
-    if (memory)
-        memset(memory, 0x5A, size);
+    size_t whole = (size + LARGE_PAGE_BYTES - 1) / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;
+    uint8_t *memory = aligned_alloc(LARGE_PAGE_BYTES, whole);
+    if (memory) {
+        madvise(memory, whole, MADV_HUGEPAGE); /* a hint */
+        memset(memory, 0x5A, whole);
+    }
     return memory;
 }
 

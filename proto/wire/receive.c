@@ -26,6 +26,10 @@ static size_t available(const struct wire_receive *receive)
 int wire_receive_room(struct wire_receive *receive, struct iovec iov[2])
 {
     int count = 0;
+    if (receive->place.iov_len > WIRE_RECEIVE_STRIDE_BYTES && receive->events->placed) {
+        iov[0] = (struct iovec){receive->place.iov_base, WIRE_RECEIVE_STRIDE_BYTES};
+        return 1;
+    }
     if (receive->place.iov_len)
         iov[count++] = receive->place;
     if (receive->begin) {

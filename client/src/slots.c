@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define ALIGN 64
+#define LARGE_PAGE_BYTES ((size_t)2 << 20)
 
 /* ---- fields ---- */
 
@@ -56,10 +58,17 @@ enum base_code client_fields_init(struct client_fields *fields, const struct sch
 
 /* ---- memory ---- */
 
+/* In large pages: rows are written by the kernel, read by the hash and by the trainer, each time through the page tables. */
 static void *library_allocate(void *context, size_t bytes)
 {
     (void)context;
-    return aligned_alloc(ALIGN, bytes);
+    if (bytes < LARGE_PAGE_BYTES)
+        return aligned_alloc(ALIGN, bytes);
+    size_t whole = (bytes + LARGE_PAGE_BYTES - 1) / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;
+    void *memory = aligned_alloc(LARGE_PAGE_BYTES, whole);
+    if (memory)
+        madvise(memory, whole, MADV_HUGEPAGE); /* a hint */
+    return memory;
 }
 
 static void library_release(void *context, void *memory, size_t bytes)

@@ -417,7 +417,10 @@ struct connection *worker_connection_find(struct worker_serve *serve, uint64_t c
 
 static bool begin(struct worker_serve *serve, struct connection *connection, int fd)
 {
-    struct wire_link_options options = {fd, &link_events, connection, serve->options.queue_max_bytes};
+    struct wire_link_options options = {.fd = fd,
+                                        .events = &link_events,
+                                        .context = connection,
+                                        .queue_max_bytes = serve->options.queue_max_bytes};
     if (wire_link_create(&connection->link, &options, NULL) != BASE_OK) {
         close(fd);
         return false;

@@ -95,7 +95,8 @@ static enum base_code connect_to(struct session *session, const char *address, s
         code = base_address_connected(fd, address, error);
     else
         code = base_error_set(error, BASE_TIMEOUT, "no connection within %d ms", CONNECT_MS);
-    struct wire_link_options options = {fd, &link_events, session, READ_BYTES};
+    struct wire_link_options options = {
+        .fd = fd, .events = &link_events, .context = session, .queue_max_bytes = READ_BYTES};
     if (code == BASE_OK)
         code = wire_link_create(&session->link, &options, error);
     if (code != BASE_OK)

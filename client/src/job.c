@@ -53,6 +53,7 @@ void client_job_drive(struct mr_job *job)
         carry_out(job, &action);
         now_ns = base_clock_now_ns();
     }
+    client_session_flush_all(job);
     int64_t wake_ns = client_core_wake_ns(job->core);
     if (wake_ns == INT64_MAX || !job->timer)
         return;

@@ -136,6 +136,16 @@ static void want_write(struct client_session *session)
         event_add(session->writable, NULL);
 }
 
+void client_session_flush_all(struct mr_job *job)
+{
+    for (struct client_session *session = job->sessions; session; session = session->next) {
+        if (!session->link || !wire_link_wants_write(session->link))
+            continue;
+        (void)wire_link_write(session->link, NULL); /* the next read tells of a failure */
+        want_write(session);
+    }
+}
+
 /* What the link does not take, the connection does not survive: the next read says so. */
 static void send_frame(struct client_session *session, struct wire_header *header,
                        const struct base_buffer *payload)
@@ -148,7 +158,6 @@ static void send_frame(struct client_session *session, struct wire_header *heade
     if (code != BASE_OK)
         base_log(BASE_LOG_DEBUG, "send_failed", "worker=%llu code=%s", (unsigned long long)session->worker,
                  base_error_name(code));
-    want_write(session);
 }
 
 static void send_hello(struct client_session *session)
@@ -511,8 +520,11 @@ static void on_writable(evutil_socket_t fd, short what, void *context)
 static bool start_link(struct client_session *session, struct base_error *error)
 {
     struct event_base *base = client_loop_base(session->job->client->loop);
-    struct wire_link_options options = {
-        .fd = session->fd, .events = &link_events, .context = session, .queue_max_bytes = QUEUE_MAX_BYTES};
+    struct wire_link_options options = {.fd = session->fd,
+                                        .events = &link_events,
+                                        .context = session,
+                                        .holds = true,
+                                        .queue_max_bytes = QUEUE_MAX_BYTES};
     if (wire_link_create(&session->link, &options, error) != BASE_OK)
         return false;
     drop_events(session);

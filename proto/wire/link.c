@@ -37,7 +37,7 @@ struct wire_link {
     struct outgoing *queue, **queue_end, *pool;
     int pooled;
     uint32_t queued;
-    bool reading, writing;
+    bool holds, reading, writing;
     struct base_error failure; /* code BASE_OK: none yet */
     struct wire_receive receive;
 };
@@ -52,6 +52,7 @@ enum base_code wire_link_create(struct wire_link **link, const struct wire_link_
     made->events = options->events;
     made->context = options->context;
     made->queue_max_bytes = options->queue_max_bytes;
+    made->holds = options->holds;
     made->queue_end = &made->queue;
     wire_receive_init(&made->receive, options->events, options->context);
     /* A frame is one sendmsg, so waiting for more helps nobody. Not every socket is TCP: that may fail. */
@@ -261,7 +262,7 @@ static void enqueue(struct wire_link *link, struct outgoing *frame)
     link->queue_end = &frame->next;
     link->queued_bytes += frame->bytes;
     link->queued++;
-    if (!link->reading)
+    if (!link->reading && !link->holds)
         flush(link);
 }
 

@@ -370,6 +370,35 @@ static void bytes_in_place_may_be_refused(void **state)
     end_fini(&end);
 }
 
+/* Reads that take more than the cache holds would make `placed` come too late for its purpose. */
+static void large_payloads_come_in_strides(void **state)
+{
+    (void)state;
+    struct end end = {.place = answer_bytes}; /* nothing is written there */
+    struct wire_receive receive;
+    struct base_buffer out;
+    struct iovec iov[2];
+    base_buffer_init(&out);
+    put_hello(&out);
+    put_frame(&out,
+              (struct wire_header){.type = WIRE_DATA, .to = 1, .length = 2 * WIRE_RECEIVE_STRIDE_BYTES + 9},
+              NULL);
+    wire_receive_init(&receive, &events, &end);
+    assert_int_equal(wire_receive_room(&receive, iov), 1);
+    memcpy(iov[0].iov_base, out.bytes, out.size);
+    assert_int_equal(wire_receive_advance(&receive, out.size, NULL), BASE_OK);
+    for (uint64_t stride = 1; stride <= 2; stride++) {
+        assert_int_equal(wire_receive_room(&receive, iov), 1);
+        assert_int_equal(iov[0].iov_len, WIRE_RECEIVE_STRIDE_BYTES);
+        assert_int_equal(wire_receive_advance(&receive, iov[0].iov_len, NULL), BASE_OK);
+        assert_int_equal(end.placed, stride * WIRE_RECEIVE_STRIDE_BYTES);
+    }
+    assert_int_equal(wire_receive_room(&receive, iov), 2); /* the end, and what comes behind it */
+    assert_int_equal(iov[0].iov_len, 9);
+    wire_receive_fini(&receive);
+    base_buffer_fini(&out);
+}
+
 static void an_end_without_sink_takes_no_data(void **state)
 {
     (void)state;
@@ -646,6 +675,27 @@ static void answers_leave_when_the_read_ends(void **state)
     end_fini(&b);
 }
 
+static void held_frames_leave_together(void **state)
+{
+    (void)state;
+    int fds[2];
+    struct wire_link *link;
+    uint8_t bytes[3 * WIRE_HEADER_BYTES];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, fds), 0); /* one send, one datagram */
+    struct wire_link_options options = {
+        .fd = fds[0], .events = &events, .queue_max_bytes = 4096, .holds = true};
+    assert_int_equal(wire_link_create(&link, &options, NULL), BASE_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(wire_link_send(link, &(struct wire_header){.type = WIRE_PING}, NULL, 0, NULL),
+                         BASE_OK);
+    assert_true(wire_link_wants_write(link));
+    assert_int_equal(recv(fds[1], bytes, sizeof bytes, MSG_DONTWAIT), -1);
+    assert_int_equal(wire_link_write(link, NULL), BASE_OK);
+    assert_int_equal(recv(fds[1], bytes, sizeof bytes, MSG_DONTWAIT), 2 * WIRE_HEADER_BYTES);
+    wire_link_destroy(link);
+    close(fds[1]);
+}
+
 static int fill_answer(void **state)
 {
     (void)state;
@@ -663,6 +713,7 @@ int main(void)
         cmocka_unit_test(bad_frames_are_refused),
         cmocka_unit_test(events_may_refuse),
         cmocka_unit_test(bytes_in_place_may_be_refused),
+        cmocka_unit_test(large_payloads_come_in_strides),
         cmocka_unit_test(an_end_without_sink_takes_no_data),
         cmocka_unit_test(cuts_are_told_from_ends),
         cmocka_unit_test(seeded_garbage_never_crashes),
@@ -673,6 +724,7 @@ int main(void)
         cmocka_unit_test(sent_comes_once_when_all_goes_well),
         cmocka_unit_test(sent_comes_once_in_every_death),
         cmocka_unit_test(answers_leave_when_the_read_ends),
+        cmocka_unit_test(held_frames_leave_together),
     };
     return cmocka_run_group_tests(tests, fill_answer, NULL);
 }

@@ -329,7 +329,9 @@ static void run_look_up(struct base_task *task, int thread)
     (void)thread;
     struct making *making = (struct making *)((char *)task - offsetof(struct making, task));
     struct base_error error = {0};
-    if (worker_rows_look_up(making->rows, &making->raw_wanted_bytes, &error) != BASE_OK)
+    uint64_t raw_bytes = making->make->options.raw_bytes;
+    uint64_t item_max_bytes = raw_bytes > WORKER_RAW_ITEM_BYTES ? raw_bytes : WORKER_RAW_ITEM_BYTES;
+    if (worker_rows_look_up(making->rows, item_max_bytes, &making->raw_wanted_bytes, &error) != BASE_OK)
         note_unavailable(making, &error);
     say(making, STAGE_LOOKED_UP);
 }

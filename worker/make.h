@@ -18,6 +18,9 @@
 #include "worker/core.h"
 #include "worker/kit.h"
 
+#define WORKER_RAW_ITEM_BYTES                                                                                \
+    (UINT64_C(256) << 20) /* of one item, where the raw budget is less: more is unavailable here */
+
 struct worker_make;
 
 struct worker_make_events {

@@ -70,7 +70,8 @@ void worker_rows_destroy(struct worker_rows *rows)
 
 /* ---- raw bytes ---- */
 
-enum base_code worker_rows_look_up(struct worker_rows *rows, uint64_t *size_bytes, struct base_error *error)
+enum base_code worker_rows_look_up(struct worker_rows *rows, uint64_t item_max_bytes, uint64_t *size_bytes,
+                                   struct base_error *error)
 {
     struct manifest_entry entry;
     *size_bytes = 0;
@@ -82,6 +83,13 @@ enum base_code worker_rows_look_up(struct worker_rows *rows, uint64_t *size_byte
         if (code != BASE_OK)
             return base_error_prefix(error, code, "dataset %s, item %llu", rows->kit->dataset->name,
                                      (unsigned long long)row->used_item);
+        if (entry.size_bytes > item_max_bytes)
+            return base_error_set(
+                error, BASE_TOO_LARGE,
+                "dataset %s: %.300s: %llu bytes are over the %llu that this worker may read "
+                "of an item (--raw)",
+                rows->kit->dataset->name, entry.name, (unsigned long long)entry.size_bytes,
+                (unsigned long long)item_max_bytes);
         row->size_bytes = entry.size_bytes;
         row->label = entry.label;
         *size_bytes += entry.size_bytes;

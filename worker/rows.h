@@ -40,8 +40,10 @@ struct worker_rows *worker_rows_create(struct worker_kit *kit, uint8_t *block, u
                                        uint32_t count, const struct scheduler_order *order);
 void worker_rows_destroy(struct worker_rows *rows); /* with raw bytes that are left; NULL is fine */
 
-/* Sizes and labels of wanted rows from the manifest; may decompress names. *size_bytes: their sum. */
-enum base_code worker_rows_look_up(struct worker_rows *rows, uint64_t *size_bytes, struct base_error *error);
+/* Sizes and labels of wanted rows from the manifest; may decompress names. *size_bytes: their sum. TOO_LARGE: one of them is over
+ * `item_max_bytes`, and is named. */
+enum base_code worker_rows_look_up(struct worker_rows *rows, uint64_t item_max_bytes, uint64_t *size_bytes,
+                                   struct base_error *error);
 /* Reads one wanted row's item. Blocks: I/O threads. */
 enum base_code worker_rows_read(struct worker_rows *rows, uint32_t index, struct base_error *error);
 

@@ -379,6 +379,31 @@ static void test_what_is_not_there_is_unavailable(void **state)
     stop();
 }
 
+/* One file can be larger than the machine: nobody tries to read it, and it is named. */
+static void test_what_is_too_large_is_unavailable(void **state)
+{
+    (void)state;
+    char path[200];
+    start(1 << 20);
+    snprintf(path, sizeof path, "%s/cats/13.jpg", bed.data);
+    assert_int_equal(truncate(path, (off_t)WORKER_RAW_ITEM_BYTES + 1), 0);
+    struct worker_dataset *dataset = index_data();
+    struct worker_kit *kit = kit_of(dataset, "imagenet_eval", NULL);
+    begin(kit, 0, 0, 0);
+    wait_made(1);
+    for (uint64_t number = 1; bed.codes[0] == BASE_OK && number < scheduler_stream_blocks(&kit->stream);
+         number++) {
+        begin(kit, 0, 0, number);
+        wait_made(1 + (int)number);
+    }
+    assert_int_equal(bed.codes[0], BASE_UNAVAILABLE);
+    assert_non_null(strstr(bed.text, "cats/13.jpg"));
+    assert_non_null(strstr(bed.text, "--raw"));
+    worker_kit_destroy(kit);
+    worker_dataset_release(dataset);
+    stop();
+}
+
 /* More epochs at once than orders are kept, and an end in the middle of it all. */
 static void test_many_epochs_and_an_early_end(void **state)
 {
@@ -405,6 +430,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_rows_without_a_substitute_are_bad),
         cmocka_unit_test(test_a_pipelines_caps_are_its_own),
         cmocka_unit_test(test_what_is_not_there_is_unavailable),
+        cmocka_unit_test(test_what_is_too_large_is_unavailable),
         cmocka_unit_test(test_many_epochs_and_an_early_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,7 @@ void cli_proof_say(struct cli_proof *proof, const char *format, ...)
     if (proof->word_count == CLI_PROOF_WORDS_MAX)
         return;
     va_start(args, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): clang 14 loses it where stdio.h comes before stdarg.h */
     vsnprintf(proof->words[proof->word_count++], CLI_PROOF_WORDS_CHARS, format, args);
     va_end(args);
 }
@@ -133,6 +134,17 @@ static bool same_launch(const struct ledger_start *a, const struct ledger_start 
            a->position == b->position && memcmp(a->stream, b->stream, sizeof a->stream) == 0;
 }
 
+static bool has_rank(const struct cli_proof *proof, size_t count, const struct cli_proof_start *like,
+                     uint32_t rank)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct cli_proof_start *start = &proof->starts[i];
+        if (start->group == like->group && start->launch == like->launch && start->is.rank == rank)
+            return true;
+    }
+    return false;
+}
+
 /* The latest launch that it may be a rank of, which has no such rank yet; else a new one. */
 static enum base_code find_launch(struct cli_proof *proof, size_t index, struct base_error *error)
 {
@@ -140,11 +152,9 @@ static enum base_code find_launch(struct cli_proof *proof, size_t index, struct 
     struct cli_proof_group *group = &proof->groups[start->group];
     for (size_t i = index; i-- > 0 && !start->launch;) {
         const struct cli_proof_start *other = &proof->starts[i];
-        if (other->group != start->group || !same_launch(&other->is, &start->is))
-            continue;
-        if (other->is.rank == start->is.rank)
-            break;
-        start->launch = other->launch;
+        if (other->group == start->group && same_launch(&other->is, &start->is) &&
+            !has_rank(proof, index, other, start->is.rank))
+            start->launch = other->launch;
     }
     if (!start->launch && group->launches == UINT16_MAX)
         return base_error_set(error, BASE_TOO_LARGE, "job %s: more than %d launches", start->is.job,

@@ -141,17 +141,24 @@ class Cluster:
     def path(self, *parts):
         return os.path.join(self.dir, *parts)
 
+    def within(self, who):
+        """What runs the program of "server", "worker-1", ..., a trainer's name, or "cli": nothing, here."""
+        return []
+
+    def worker_listen(self, i):
+        return "127.0.0.1:0"
+
     def start_server(self):
-        self.server = Process([os.path.join(BIN, "millrace-server"), "--listen", self.address, "--http", self.http,
-                               "--state", self.path("server")] + self.server_args, self.path("server.log"), self.env)
+        args = [os.path.join(BIN, "millrace-server"), "--listen", self.address, "--http", self.http, "--state", self.path("server")]
+        self.server = Process(self.within("server") + args + self.server_args, self.path("server.log"), self.env)
         self.server.ready()
 
     def start_worker(self, i, extra=(), server=None, **popen):
-        args = [os.path.join(BIN, "millrace-worker"), "--server", server or self.address, "--listen", "127.0.0.1:0", "--state",
+        args = [os.path.join(BIN, "millrace-worker"), "--server", server or self.address, "--listen", self.worker_listen(i), "--state",
                 self.path(f"worker-{i}"), "--staging", self.staging, "--threads", str(self.threads)]
         for root in self.roots:
             args += ["--data-root", root]
-        process = Process(args + self.worker_args + list(extra), self.path(f"worker-{i}.log"), self.env, **popen)
+        process = Process(self.within(f"worker-{i}") + args + self.worker_args + list(extra), self.path(f"worker-{i}.log"), self.env, **popen)
         self.workers[i] = process
         process.address = process.ready()[1]
         return process
@@ -166,7 +173,7 @@ class Cluster:
         wait_for(f"{count} ready workers", ready, timeout_s, 0.1)
 
     def cli(self, *args, check=True, timeout_s=120, env=None):
-        reply = subprocess.run([os.path.join(BIN, "millrace"), *map(str, args)], capture_output=True, text=True,
+        reply = subprocess.run([*self.within("cli"), os.path.join(BIN, "millrace"), *map(str, args)], capture_output=True, text=True,
                                timeout=timeout_s, stdin=subprocess.DEVNULL,
                                env=dict(os.environ, MILLRACE_SERVER=self.address, **(self.env or {}), **(env or {})))
         if check and reply.returncode:
@@ -195,7 +202,7 @@ class Cluster:
         for key, value in options.items():
             for each in value if isinstance(value, (list, tuple)) else [value]:
                 args += ["--" + key.replace("_", "-"), str(each)] if each is not True else ["--" + key.replace("_", "-")]
-        process = Process(args, self.path(f"{name}.log"), self.env)
+        process = Process(self.within(name) + args, self.path(f"{name}.log"), self.env)
         self.others.append(process)
         return process
 

@@ -62,7 +62,7 @@ class _Connection:
         self.relay, self.near, self.far, self.number = relay, near, None, number
         self.fault = relay.plan(number) if relay.plan and not relay.is_calm else Fault()
         self.hole = [False, False]
-        self.touched = False
+        self.touched = self.fault.kind in ("delay", "throttle")
         self.tasks = []
 
     async def run(self):
@@ -256,6 +256,8 @@ class Relay:
 
     def close(self):
         def end():
+            if self.listener.fileno() < 0:
+                return
             self.accepting.cancel()
             asyncio.get_running_loop().remove_reader(self.listener)
             self.listener.close()

@@ -74,6 +74,45 @@ class Grpc(unittest.TestCase):
         self.assertIn("from-python", [j["job"] for j in listed["jobs"]])
         self.jobs.Close(pb.JobClose(job="from-python", generation=1), timeout=10)
 
+    def open_ranks(self, job, world):
+        for rank in range(world):
+            answer = self.jobs.Open(pb.JobOpen(job=job, rank=rank, world=world, batch=4, dataset="certified", generation=1),
+                                    timeout=10)
+        end = time.monotonic() + 20
+        while answer.state != "running" and time.monotonic() < end:
+            answer = self.jobs.Sync(pb.JobSync(job=job, generation=1, seen_revision=answer.revision, wait_ms=1000), timeout=10)
+        self.assertEqual(answer.state, "running", answer.reason)
+
+    def tell(self, job, rank, *counts):
+        epochs = [pb.EpochCount(epoch=e, stream_epoch=e, positions=n, hash=h, whole=whole) for e, n, h, whole in counts]
+        self.jobs.Sync(pb.JobSync(job=job, rank=rank, generation=1, epochs=epochs), timeout=10)
+        listed = json.load(urllib.request.urlopen(f"http://{self.cluster.http}/api/v1/jobs", timeout=10))
+        found = next(j for j in listed["jobs"] if j["job"] == job)["certificates"]
+        return [(c["epoch"], c["positions"], c["hash"], c["complete"]) for c in found]
+
+    def test_certificates(self):
+        def differing():
+            text = urllib.request.urlopen(f"http://{self.cluster.http}/metrics", timeout=10).read().decode()
+            counted = next(line for line in text.splitlines() if line.startswith("millrace_server_epochs_differ_total"))
+            return int(counted.split()[-1]), self.cluster.server.text().count("id=epoch_differs")
+        self.datasets.Add(pb.DatasetAdd(name="certified", path=self.folder.name, wait_ms=20000), timeout=30)
+        self.open_ranks("two", 2)
+        self.assertEqual(self.tell("two", 0, (0, 12, 2**64 - 1, True)), [])  # the other rank has not told
+        self.assertEqual(self.tell("two", 1, (0, 12, 3, True)), [(0, 24, "%016x" % 2, True)])
+        more = [(e, 12, e, e != 4) for e in range(2, 6)]
+        self.tell("two", 0, *more)
+        self.assertEqual(self.tell("two", 1, *more), [(e, 24, "%016x" % (2 * e), e != 4) for e in range(2, 6)])
+        self.open_ranks("one", 1)
+        self.tell("one", 0, (2, 24, 4, True), (3, 20, 9, True), (4, 24, 9, True))  # equal; fewer positions; not whole
+        self.assertEqual(differing(), (0, 0))
+        for _ in range(2):  # told again is not counted again
+            self.tell("one", 0, (5, 24, 11, True))
+            self.assertEqual(differing(), (1, 1))
+        self.assertIn("other=two", self.cluster.server.text())
+        for job, world in (("one", 1), ("two", 2)):
+            for rank in range(world):
+                self.jobs.Close(pb.JobClose(job=job, rank=rank, generation=1), timeout=10)
+
     def test_errors_have_the_right_status(self):
         self.assertEqual(self.code(self.datasets.Show, pb.DatasetName(name="nowhere"))[0], grpc.StatusCode.NOT_FOUND)
         status, text = self.code(self.jobs.Open, pb.JobOpen(job="x", world=1, batch=4, dataset="nowhere"))

@@ -29,7 +29,8 @@
  *
  * Ranks and generations: a process names its generation, which rises with each start of it. An open of a rank with a
  * higher generation than that rank had begins a new launch: all ranks of the old one are fenced (their calls fail
- * CONFLICT), each must open again with a higher generation. Ranks of one launch must ask for the same (world, batch,
+ * CONFLICT), each must open again with a higher generation. Not fenced are those that opened after the replaced rank was last
+ * heard of: they are of the new launch, whose ranks come in any order. Ranks of one launch must ask for the same (world, batch,
  * tail, stream, cursor, join, pipeline): else CONFLICT, naming both. After a restart of the server any generation's sync
  * attaches a rank that has none yet.
  */

@@ -253,9 +253,37 @@ static bool differs(const struct cluster_job *a, const struct cluster_job *b, ch
 
 /* ---- opening ---- */
 
+/* Opened after the rank that is replaced was last heard of: its process may well be of the new launch, of which it came
+ * first. Only if the launches cannot differ in where they start. */
+static bool may_be_of_new_launch(const struct scheduler_cluster *cluster, const struct cluster_job *job,
+                                 const struct cluster_rank *rank, const struct cluster_rank *replaced)
+{
+    int64_t heard_ns = replaced->lease_until_ns - cluster->options.lease_ms * BASE_NS_PER_MS;
+    return rank != replaced && rank->state == CLUSTER_RANK_OPEN && rank->live && rank->opened_ns > heard_ns &&
+           (job->has_resume || job->join == SCHEDULER_JOIN_NOW);
+}
+
+/* The ranks of the launch that stay when one of its ranks is replaced; their cursors are the new launch's. */
+static void keep_ranks(const struct scheduler_cluster *cluster, const struct cluster_job *job,
+                       struct cluster_job *asked, uint32_t replaced)
+{
+    char mine[160], theirs[160];
+    if (differs(asked, job, mine, theirs))
+        return;
+    for (uint32_t i = 0; i < job->view.shape.world; i++) {
+        const struct cluster_rank *rank = &job->ranks[i];
+        if (may_be_of_new_launch(cluster, job, rank, &job->ranks[replaced])) {
+            struct scheduler_cursor at = asked->ranks[i].at;
+            asked->ranks[i] = *rank;
+            asked->ranks[i].at = at;
+            asked->ranks[i].kept = true;
+        }
+    }
+}
+
 /* The new launch takes the old one's place; ranks keep the generation that they must exceed. */
 static void replace_launch(struct scheduler_cluster *cluster, struct cluster_job *job,
-                           struct cluster_job *asked)
+                           struct cluster_job *asked, uint32_t replaced)
 {
     struct cluster_job old = *job;
     uint32_t both =
@@ -264,6 +292,7 @@ static void replace_launch(struct scheduler_cluster *cluster, struct cluster_job
         asked->ranks[i].known = old.ranks[i].known;
         asked->ranks[i].generation = old.ranks[i].generation;
     }
+    keep_ranks(cluster, job, asked, replaced);
     *job = *asked;
     *asked = old;
     job->view.revision = old.view.revision;
@@ -316,6 +345,8 @@ static void open_rank(struct scheduler_cluster *cluster, struct cluster_job *job
     struct cluster_rank *rank = &job->ranks[index];
     rank->state = CLUSTER_RANK_OPEN;
     rank->live = rank->known = true;
+    rank->kept = false;
+    rank->opened_ns = cluster->now_ns;
     rank->generation = generation;
     rank->lease_until_ns = cluster->now_ns + cluster->options.lease_ms * BASE_NS_PER_MS;
     count_ranks(cluster, job);
@@ -366,7 +397,7 @@ static enum verdict judge(struct scheduler_cluster *cluster, const struct cluste
         fenced(cluster, request->job, request->rank, error);
         return VERDICT_REFUSE;
     }
-    if (opened && request->generation > rank->generation)
+    if (opened && request->generation > rank->generation && (other || !rank->kept))
         return VERDICT_REPLACE;
     if (!opened && job->view.ranks_live == 0 && !other && may_come_back(cluster, job)) {
         base_error_set(
@@ -383,7 +414,7 @@ static enum verdict judge(struct scheduler_cluster *cluster, const struct cluste
     }
     if (!other)
         return VERDICT_JOIN;
-    if (!opened && launch_complete(job))
+    if (!opened && (launch_complete(job) || (rank && rank->known)))
         base_error_set(
             error, BASE_UNAVAILABLE,
             "job %s: rank %u asks for %s, while an earlier start of it (%s) is alive until its leases end",
@@ -420,7 +451,7 @@ enum base_code scheduler_cluster_job_open(struct scheduler_cluster *cluster, int
         return code;
     }
     if (job && verdict == VERDICT_REPLACE)
-        replace_launch(cluster, job, asked);
+        replace_launch(cluster, job, asked, request->rank);
     if (job)
         cluster_job_destroy(asked);
     else

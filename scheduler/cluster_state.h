@@ -68,8 +68,9 @@ enum cluster_rank_state { CLUSTER_RANK_ABSENT, CLUSTER_RANK_OPEN, CLUSTER_RANK_C
 struct cluster_rank {
     enum cluster_rank_state state;
     bool live, known; /* known: `generation` is of this or an earlier launch */
+    bool kept;        /* opened before the launch began, and taken for one of it */
     uint64_t generation;
-    int64_t lease_until_ns;
+    int64_t lease_until_ns, opened_ns;
     struct scheduler_cursor at;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a restart of the server must not do to those who read on. */
+/* What a restart, of the server or of a job, must not do to those who read on. */
 #include "tests/unit/scheduler/cluster_fixture.h"
 
 #include <stdarg.h>
@@ -107,6 +107,76 @@ static void plans_rise_over_a_dropped_stream(void **state)
     assert_true(scheduler_cluster_job(cluster, "one")->stream->plan.version > before);
 }
 
+static enum base_code sync_rank(uint32_t rank, uint64_t generation)
+{
+    struct scheduler_job_report report = {.job = "one", .rank = rank, .generation = generation};
+    return scheduler_cluster_job_sync(cluster, now, &report, NULL);
+}
+
+/* Of the first launch only rank 1 ever came, then all was started again: rank 0 came before rank 1, was taken for one
+ * of the first launch, and was fenced when rank 1 came. A launcher that then starts all again could do so for ever. */
+static void ranks_of_a_new_launch_come_in_any_order(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    request.world = 2;
+    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    assert_int_equal(open_rank(&request, 1, 5), BASE_OK);
+    now += SECOND;
+    assert_int_equal(sync_rank(1, 5), BASE_OK);
+    for (uint64_t start = 10; start < 40; start += 10) {
+        now += SECOND;
+        assert_int_equal(open_rank(&request, 0, start), BASE_OK);
+        now += SECOND;
+        assert_int_equal(open_rank(&request, 1, start + 1), BASE_OK);
+        assert_int_equal(sync_rank(0, start), BASE_OK);
+        assert_int_equal(sync_rank(1, start + 1), BASE_OK);
+        assert_int_equal(scheduler_cluster_job(cluster, "one")->ranks_live, 2);
+        assert_int_equal(sync_rank(0, start - 10), BASE_CONFLICT); /* zombies */
+        assert_int_equal(sync_rank(1, start - 9), BASE_CONFLICT);
+    }
+}
+
+/* Where each launch finds its own start, ranks of two launches must not be mixed. */
+static void ranks_are_not_kept_where_launches_start_elsewhere(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    request.world = 2;
+    request.join = SCHEDULER_JOIN_PARTIAL;
+    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    assert_int_equal(open_rank(&request, 1, 5), BASE_OK);
+    now += SECOND;
+    assert_int_equal(open_rank(&request, 0, 10), BASE_OK);
+    now += SECOND;
+    assert_int_equal(open_rank(&request, 1, 11), BASE_OK);
+    assert_int_equal(sync_rank(0, 10), BASE_CONFLICT);
+}
+
+/* A rank that was there before and asks for another cursor than the launch it meets is early, not wrong. */
+static void a_new_launch_with_a_cursor_waits_for_the_rank_that_begins_it(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    request.world = 2;
+    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    assert_int_equal(open_rank(&request, 0, 4), BASE_OK);
+    assert_int_equal(open_rank(&request, 1, 5), BASE_OK);
+    now += SECOND;
+    assert_int_equal(open_rank(&request, 1, 15), BASE_OK); /* fences rank 0 */
+    struct scheduler_job_cursor cursor = {.at = {0, 40}};
+    memcpy(cursor.dataset_version, request.dataset_version, sizeof cursor.dataset_version);
+    request.resume = &cursor;
+    now += SECOND;
+    assert_int_equal(open_rank(&request, 0, 24), BASE_UNAVAILABLE);
+    assert_int_equal(open_rank(&request, 1, 25), BASE_OK);
+    assert_int_equal(open_rank(&request, 0, 24), BASE_OK);
+    assert_int_equal(scheduler_cluster_job(cluster, "one")->ranks_live, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -114,6 +184,9 @@ int main(void)
         cmocka_unit_test_teardown(a_new_launch_begins_when_leases_are_over, teardown),
         cmocka_unit_test_teardown(others_do_not_wait, teardown),
         cmocka_unit_test_teardown(plans_rise_over_a_dropped_stream, teardown),
+        cmocka_unit_test_teardown(ranks_of_a_new_launch_come_in_any_order, teardown),
+        cmocka_unit_test_teardown(ranks_are_not_kept_where_launches_start_elsewhere, teardown),
+        cmocka_unit_test_teardown(a_new_launch_with_a_cursor_waits_for_the_rank_that_begins_it, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -414,7 +414,7 @@ static enum verdict judge(struct scheduler_cluster *cluster, const struct cluste
     }
     if (!other)
         return VERDICT_JOIN;
-    if (!opened && (launch_complete(job) || (rank && rank->known)))
+    if (!opened && (launch_complete(job) || job->loaded || (rank && rank->known)))
         base_error_set(
             error, BASE_UNAVAILABLE,
             "job %s: rank %u asks for %s, while an earlier start of it (%s) is alive until its leases end",

@@ -177,6 +177,24 @@ static void a_new_launch_with_a_cursor_waits_for_the_rank_that_begins_it(void **
     assert_int_equal(scheduler_cluster_job(cluster, "one")->ranks_live, 2);
 }
 
+/* Chaos seed 15: of the launch that the server was told of before its restart, one rank had not come back yet when all
+ * were started again with a cursor. */
+static void a_new_launch_with_a_cursor_waits_after_a_restart(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    request.world = 2;
+    begin_and_restart(&request);
+    assert_int_equal(sync_rank(1, 5), BASE_OK);
+    struct scheduler_job_cursor cursor = {.at = {0, 40}};
+    memcpy(cursor.dataset_version, request.dataset_version, sizeof cursor.dataset_version);
+    request.resume = &cursor;
+    assert_int_equal(open_rank(&request, 0, 14), BASE_UNAVAILABLE);
+    assert_int_equal(open_rank(&request, 1, 15), BASE_OK);
+    assert_int_equal(open_rank(&request, 0, 14), BASE_OK);
+    assert_int_equal(scheduler_cluster_job(cluster, "one")->ranks_live, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +205,7 @@ int main(void)
         cmocka_unit_test_teardown(ranks_of_a_new_launch_come_in_any_order, teardown),
         cmocka_unit_test_teardown(ranks_are_not_kept_where_launches_start_elsewhere, teardown),
         cmocka_unit_test_teardown(a_new_launch_with_a_cursor_waits_for_the_rank_that_begins_it, teardown),
+        cmocka_unit_test_teardown(a_new_launch_with_a_cursor_waits_after_a_restart, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -272,12 +272,15 @@ def run_seeds(seeds, at_once=3):
     with photos() as folder, concurrent.futures.ThreadPoolExecutor(at_once) as pool:
         truth = run_without_faults(folder)
         runs = {pool.submit(run_seed, seed, folder, truth): seed for seed in seeds}
-        for run in concurrent.futures.as_completed(runs):
-            if run.exception():
-                traceback.print_exception(run.exception())
-                failed.append(runs[run])
-            else:
-                print(run.result(), flush=True)
+        try:
+            for run in concurrent.futures.as_completed(runs):
+                if run.exception():
+                    traceback.print_exception(run.exception())
+                    failed.append(runs[run])
+                else:
+                    print(run.result(), flush=True)
+        finally:
+            pool.shutdown(cancel_futures=True)  # interrupted: only those under way end
     return sorted(failed)
 
 

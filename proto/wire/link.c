@@ -322,7 +322,8 @@ static size_t read_once(struct wire_link *link, bool *drained)
     struct msghdr message = {.msg_iov = iov};
     message.msg_iovlen = (size_t)wire_receive_room(&link->receive, iov);
     size_t room = iov[0].iov_len + (message.msg_iovlen > 1 ? iov[1].iov_len : 0);
-    ssize_t came = recvmsg(link->fd, &message, MSG_DONTWAIT);
+    ssize_t came = message.msg_iovlen > 1 ? recvmsg(link->fd, &message, MSG_DONTWAIT)
+                                          : recv(link->fd, iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT);
     if (came < 0) {
         *drained = errno == EAGAIN;
         if (errno != EAGAIN && errno != EINTR)

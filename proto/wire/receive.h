@@ -15,7 +15,7 @@
 
 #define WIRE_RECEIVE_AHEAD_BYTES 4096
 /* Of a payload that is verified as it comes, the most that one read takes: little enough to lie in the cache still. */
-#define WIRE_RECEIVE_STRIDE_BYTES (128 * 1024)
+#define WIRE_RECEIVE_STRIDE_BYTES (256 * 1024)
 
 struct wire_receive {
     const struct wire_link_events *events;

@@ -180,14 +180,18 @@ enum base_code cli_copy_run(struct cli_copy *copy, const struct cli_copy_work *w
     if (!set)
         return base_error_set(error, BASE_NO_MEMORY, "socket copy: no memory");
     *result = (struct cli_copy_result){0};
-    double cpu_before = cli_copy_cpu_s();
-    int64_t start_ns = base_clock_now_ns();
+    double cpu_before = 0;
+    int64_t start_ns = 0;
     bool going = send_all(copy->fd, work, sizeof *work, NULL, 0);
     struct header header = {0};
     for (size_t at = 0; going; at += header.bytes) {
         going = receive_all(copy->fd, &header, sizeof header);
         if (!going || header.bytes == 0)
             break;
+        if (start_ns == 0) { /* the sender had to take its memory first */
+            start_ns = base_clock_now_ns();
+            cpu_before = cli_copy_cpu_s();
+        }
         if (at + header.bytes > work->received_set_bytes)
             at = 0;
         going = receive_all(copy->fd, set + at, header.bytes);

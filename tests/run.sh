@@ -19,7 +19,7 @@ case "${1:-}" in
     ;;
 esac
 
-jobs=$(nproc)
+jobs=$((2 * $(nproc))) # many tests mostly wait: for paces, leases, deadlines
 results=$PWD/build/results
 rm -rf "$results"
 mkdir -p "$results"

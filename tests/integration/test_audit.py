@@ -162,7 +162,9 @@ class Audit(unittest.TestCase):
         os.mkdir(folder)
         cluster.cli("run", "photos", "--jobs", 2, "--ledger", folder, "--quiet")
         proof = self.audit(cluster, folder, cluster.path("ledgers"), "--complete")  # the same stream
-        self.assertEqual((proof["starts"], proof["epochs"][0]["delivered"], len(proof["epochs"])), (7, ITEMS, 8))
+        self.assertEqual((proof["starts"], len(proof["epochs"])), (7, 8))
+        others = [e["delivered"] for e in proof["epochs"] if e["job"] not in "abc"]  # their names are made up
+        self.assertEqual(others, [ITEMS, ITEMS])
 
     def certificates(self, cluster):
         jobs = {j["job"]: j for j in json.loads(cluster.cli("jobs", "--json").stdout)["jobs"]}

@@ -403,7 +403,7 @@ class Deadlines(unittest.TestCase):
             for number, (name, harm, heal) in enumerate(states):
                 with self.subTest(state=name):
                     trainer = cluster.trainer(f"t{number}", "photos", server=control.address, job=f"t{number}", batch=16,
-                                              epochs=50, pace=200, timeout_ms=self.CALL_MS)
+                                              epochs=50, pace=200, timeout_ms=self.CALL_MS, open_timeout_ms=30000)
                     wait_for("some batches", lambda: len(cluster.rows(f"t{number}")) >= 64)
                     harm()
                     said = self.check(trainer)

@@ -19,7 +19,8 @@ struct options {
     const char *server, *secret_file, *job, *dataset, *pipeline, *tail, *on_bad, *join, *sampler;
     const char *cursor_in, *cursor_out, *rows, *ledger;
     struct base_option_list option, field;
-    int64_t rank, world, batch, epochs, look_ahead, batches, pace, timeout_ms, seed, unavailable_ms;
+    int64_t rank, world, batch, epochs, look_ahead, batches, pace, timeout_ms, open_timeout_ms, seed,
+        unavailable_ms;
     bool finish, accept_new_bits;
 };
 
@@ -63,6 +64,7 @@ static const struct base_option table[] = {
     INT("batches", batches, "0"),
     INT("pace", pace, "0"),
     INT("timeout-ms", timeout_ms, "30000"),
+    INT("open-timeout-ms", open_timeout_ms, "0"), /* 0: timeout-ms */
     INT("seed", seed, "-1"),
     INT("unavailable-ms", unavailable_ms, "0"),
     BOOL("finish", finish),
@@ -222,7 +224,7 @@ int main(int argc, char **argv)
     struct mr_job_options what = job_options(&o, &cursor, &seed);
     enum mr_code code = mr_client_open(&client, &where, &error);
     if (!code)
-        code = mr_job_open(&job, client, &what, o.timeout_ms, &error);
+        code = mr_job_open(&job, client, &what, o.open_timeout_ms ? o.open_timeout_ms : o.timeout_ms, &error);
     if (!code) {
         struct mr_job_info info = {.size = sizeof info};
         if (!mr_job_info(job, &info, NULL))

@@ -73,22 +73,18 @@ build() {
 
 
 step packages deploy/packages.sh build test || exec python3 tests/summary.py count "$results"
-# The other builds run beside the release build's tests, which mostly wait.
-others() {
-    build asan-ubsan '^(unit|sim|trouble)$' && : >"$results/asan-ubsan.built"
-    build tsan '^threads$' && : >"$results/tsan.built"
-    build fuzz '^fuzz$' && : >"$results/fuzz.built"
-}
 if build release; then
-    others &
     tests release release '^(unit|sim|integration)$'
     tests gates release '^gate$'
-    wait
-else
-    others
 fi
-if [ -e "$results/asan-ubsan.built" ]; then tests asan-ubsan asan-ubsan '^(unit|sim|trouble)$'; fi
-if [ -e "$results/tsan.built" ]; then tests tsan tsan '^threads$'; fi
-if [ -e "$results/fuzz.built" ]; then tests fuzz fuzz '^fuzz$'; fi
+if build asan-ubsan '^(unit|sim|trouble)$'; then
+    tests asan-ubsan asan-ubsan '^(unit|sim|trouble)$'
+fi
+if build tsan '^threads$'; then
+    tests tsan tsan '^threads$'
+fi
+if [ -f tests/fuzz/CMakeLists.txt ] && build fuzz '^fuzz$'; then
+    tests fuzz fuzz '^fuzz$'
+fi
 printf '== %-20s %4d s\n' all "$SECONDS"
 exec python3 tests/summary.py count "$results"

@@ -280,13 +280,13 @@ void scheduler_plan_next(const struct scheduler_plan *previous, const struct sch
     *next = made;
 }
 
-uint32_t scheduler_plan_slot(const uint8_t stream[32], bool uses_epoch, uint32_t epoch, uint64_t block)
+uint32_t scheduler_plan_slot(const uint8_t family[32], bool uses_epoch, uint32_t epoch, uint64_t block)
 {
     uint64_t key = 0;
     if (!uses_epoch)
         return (uint32_t)(block % SLOTS);
     for (int i = 7; i >= 0; i--)
-        key = key << 8 | stream[i];
+        key = key << 8 | family[i];
     return (uint32_t)((block + base_philox_word(key, DOMAIN_ROTATE, epoch)) % SLOTS);
 }
 

@@ -29,8 +29,9 @@ struct scheduler_plan_worker {
 void scheduler_plan_next(const struct scheduler_plan *previous, const struct scheduler_plan_worker *workers,
                          int count, struct scheduler_plan *next);
 
-/* The slot of a block: (block + h) mod 1024, h from (stream hash, epoch) when the stream uses the epoch, else 0. */
-uint32_t scheduler_plan_slot(const uint8_t stream[32], bool uses_epoch, uint32_t epoch, uint64_t block);
+/* The slot of a block: (block + h) mod 1024, h from (the stream's family, epoch) when the stream uses the epoch, else 0: with
+ * equal plans block k of all siblings has the same home. */
+uint32_t scheduler_plan_slot(const uint8_t family[32], bool uses_epoch, uint32_t epoch, uint64_t block);
 
 /* The order in which a client tries workers for a slot: primary, secondary, then rendezvous over the rest, the same for
  * all clients. Fills at most `most` distinct ids of `workers`, returns how many. */

@@ -8,6 +8,9 @@
  *   seed N\n                        0 when nothing uses it
  *   fingerprint HEX\n
  *   sample: ...\n                   the canonical sample section
+ * The family's (SHA-256), fixed as well; siblings differ in sample ops (and so in fingerprint) only:
+ *   millrace family 1\n
+ *   dataset, items, sampler, seed   the same four lines
  * The default seed: the first 8 bytes, little endian, of SHA-256("millrace seed 1\n" + the version's 32
  * bytes).
  */
@@ -35,15 +38,19 @@ uint64_t scheduler_stream_default_seed(const uint8_t dataset_version[BASE_SHA256
 
 static void hash_stream(struct scheduler_stream *stream)
 {
+    static const char head[] = "millrace stream 1\n", family_head[] = "millrace family 1\n";
     char version[2 * BASE_SHA256_BYTES + 1], fingerprint[2 * sizeof stream->fingerprint + 1];
     char text[sizeof stream->sample_text + 512];
+    _Static_assert(sizeof head == sizeof family_head, "the heads change places");
     base_hash_to_hex(stream->dataset_version, sizeof stream->dataset_version, version);
     base_hash_to_hex(stream->fingerprint, sizeof stream->fingerprint, fingerprint);
-    int size = snprintf(text, sizeof text,
-                        "millrace stream 1\ndataset %s\nitems %" PRIu64 "\nsampler %s\nseed %" PRIu64
-                        "\nfingerprint %s\n%s\n",
-                        version, stream->items, stream->shuffle ? "shuffle" : "sequential", stream->seed,
-                        fingerprint, stream->sample_text);
+    int size = snprintf(text, sizeof text, "%sdataset %s\nitems %" PRIu64 "\nsampler %s\nseed %" PRIu64 "\n",
+                        family_head, version, stream->items, stream->shuffle ? "shuffle" : "sequential",
+                        stream->seed);
+    base_hash_sha256(text, (size_t)size, stream->family);
+    memcpy(text, head, sizeof head - 1);
+    size += snprintf(text + size, sizeof text - (size_t)size, "fingerprint %s\n%s\n", fingerprint,
+                     stream->sample_text);
     base_hash_sha256(text, (size_t)size, stream->hash);
 }
 

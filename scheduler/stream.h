@@ -19,6 +19,9 @@ struct scheduler_stream {
     /* derived */
     bool uses_epoch; /* shuffle or a random op: else every epoch is the same, and block keys carry epoch 0 */
     uint8_t hash[BASE_SHA256_BYTES];
+    /* Shared by streams of the same dataset version, items, sampler and seed: position p of epoch e is the same item in all of
+     * them, and block k has the same slot of the plan. */
+    uint8_t family[BASE_SHA256_BYTES];
     struct scheduler_pipeline pipeline; /* of sample_text */
 };
 

@@ -206,6 +206,7 @@ static struct worker_stream *new_stream(const struct scheduler_stream *from, uin
     if (!stream)
         return NULL;
     memcpy(stream->hash, from->hash, sizeof stream->hash);
+    memcpy(stream->family, from->family, sizeof stream->family);
     memcpy(stream->fingerprint, from->fingerprint, sizeof stream->fingerprint);
     stream->context = context;
     stream->items = from->items;

@@ -21,7 +21,7 @@ struct worker_heap {  /* queued blocks of a stream, least deadline first */
 };
 
 struct worker_stream {
-    uint8_t hash[32], fingerprint[16];
+    uint8_t hash[32], family[32], fingerprint[16];
     void *context;
     uint64_t items, blocks, block_bytes;
     uint32_t block_rows;

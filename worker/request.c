@@ -188,7 +188,7 @@ static uint64_t home_of(const struct worker_stream *stream, uint32_t epoch, uint
 {
     if (!stream->homes)
         return SCHEDULER_PLAN_NOBODY;
-    return stream->homes[scheduler_plan_slot(stream->hash, stream->uses_epoch, epoch, number)];
+    return stream->homes[scheduler_plan_slot(stream->family, stream->uses_epoch, epoch, number)];
 }
 
 /* The block is absent: made here, or somebody else's. */

@@ -60,7 +60,7 @@ enum client_on_bad {
 
 struct client_core_options {
     struct scheduler_shape shape;
-    uint8_t stream[32];  /* hash, for slots of the plan */
+    uint8_t family[32];  /* of the stream, for slots of the plan */
     bool uses_epoch;     /* of the stream: else requests say epoch 0 */
     uint32_t block_rows; /* K, 1..256 */
     struct scheduler_cursor start;

@@ -275,7 +275,7 @@ static enum base_code make_core(struct mr_job *job, const struct mr_job_options 
         .unavailable_ns =
             (options->unavailable_ms > 0 ? options->unavailable_ms : UNAVAILABLE_MS) * BASE_NS_PER_MS,
     };
-    memcpy(core.stream, job->stream.hash, sizeof core.stream);
+    memcpy(core.family, job->stream.family, sizeof core.family);
     if (options->start_epoch) {
         core.start = (struct scheduler_cursor){*options->start_epoch, options->start_position};
         core.first_epoch = *options->start_epoch;

@@ -31,7 +31,7 @@ static void add_part(struct client_core *core, struct client_slot *slot, uint64_
         .from = (uint32_t)(position % k),
         .to = (uint32_t)(position % k) + 1,
     };
-    part->plan_slot = (uint16_t)scheduler_plan_slot(core->options.stream, core->options.uses_epoch,
+    part->plan_slot = (uint16_t)scheduler_plan_slot(core->options.family, core->options.uses_epoch,
                                                     slot->begin.epoch, part->block);
 }
 

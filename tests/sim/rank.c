@@ -110,7 +110,7 @@ static void start_core(struct sim_rank *rank, const struct sim_answer *answer)
                                           .stall_ns = STALL_NS,
                                           .unavailable_ns = UNAVAILABLE_NS};
     struct base_error error;
-    memcpy(options.stream, stream->hash, sizeof options.stream);
+    memcpy(options.family, stream->family, sizeof options.family);
     if (client_core_create(&rank->core, &options, &error) != BASE_OK) {
         sim_fail(world, "%s/%u: %s", rank->job->name, rank->rank, error.text);
         return;

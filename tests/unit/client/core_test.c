@@ -434,7 +434,7 @@ static void test_lost_in_mid_part(void **state)
     client_core_lost(desk.core, desk.now_ns, get.worker, "reset");
     act(&desk);
     assert_int_equal(count_of(&desk, CLIENT_ACTION_CLOSE, 0), 0); /* it is gone already */
-    uint32_t slot = scheduler_plan_slot(options.stream, true, 0, get.block);
+    uint32_t slot = scheduler_plan_slot(options.family, true, 0, get.block);
     assert_int_equal(desk.plan.primary[slot], get.worker);
     bool found = false;
     for (int i = 0; i < desk.count; i++)

@@ -29,7 +29,7 @@ static struct trace_options options_of(uint64_t seed, bool faults)
     uint32_t whole = core->shape.world * core->shape.batch;
     if (core->shape.tail == SCHEDULER_TAIL_DROP && core->shape.positions < whole)
         core->shape.positions = whole;
-    core->stream[0] = (uint8_t)seed;
+    core->family[0] = (uint8_t)seed;
     core->uses_epoch = draw(seed, 6, 2);
     core->block_rows = 1u << draw(seed, 7, 9);
     core->first_epoch = draw(seed, 8, 3);

@@ -247,14 +247,14 @@ static void nobody_and_versions(void **state)
 static void blocks_map_to_slots(void **state)
 {
     (void)state;
-    uint8_t stream[32] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, other[32] = {8, 2, 3, 4, 5, 6, 7, 8, 9};
-    assert_int_equal(scheduler_plan_slot(stream, false, 77, 1025), 1);
+    uint8_t family[32] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, other[32] = {8, 2, 3, 4, 5, 6, 7, 8, 9};
+    assert_int_equal(scheduler_plan_slot(family, false, 77, 1025), 1);
     int same = 0, alike = 0;
     for (uint32_t epoch = 0; epoch < 1024; epoch++) {
-        uint32_t slot = scheduler_plan_slot(stream, true, epoch, 0);
+        uint32_t slot = scheduler_plan_slot(family, true, epoch, 0);
         assert_true(slot < SLOTS);
-        assert_int_equal(scheduler_plan_slot(stream, true, epoch, 1), (slot + 1) % SLOTS);
-        same += slot == scheduler_plan_slot(stream, true, epoch + 1, 0);
+        assert_int_equal(scheduler_plan_slot(family, true, epoch, 1), (slot + 1) % SLOTS);
+        same += slot == scheduler_plan_slot(family, true, epoch + 1, 0);
         alike += slot == scheduler_plan_slot(other, true, epoch, 0);
     }
     assert_true(same < 10 && alike < 10);

@@ -45,9 +45,11 @@ static void any_part_makes_another_stream(void **state)
     changed[4].dataset_version[31] ^= 1;
     changed[5].items++;
     changed[6].fingerprint[15] ^= 1;
+    static const bool siblings[] = {false, false, true, true, false, false, true};
     for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++) {
         assert_int_equal(scheduler_stream_seal(&changed[i], NULL), BASE_OK);
         assert_false(same(&base, &changed[i]));
+        assert_true(siblings[i] == (memcmp(base.family, changed[i].family, sizeof base.family) == 0));
         for (size_t j = 0; j < i; j++)
             assert_false(same(&changed[i], &changed[j]));
     }
@@ -117,6 +119,8 @@ static void hash_and_default_seed_do_not_change(void **state)
     char hex[BASE_SHA256_HEX_CHARS + 1];
     base_hash_to_hex(stream.hash, sizeof stream.hash, hex);
     assert_string_equal(hex, "7f9dcdb0424fbf022e0a90425943e24326fd2a724fe9d4a237ca82512e445d8b");
+    base_hash_to_hex(stream.family, sizeof stream.family, hex);
+    assert_string_equal(hex, "4bcad236199c0103e0b1d16eeea84d43444cbbd64683963c7725646c2775202b");
     assert_true(scheduler_stream_default_seed(stream.dataset_version) == UINT64_C(0x904c0ed4c58a2cd6));
 }
 

@@ -18,6 +18,7 @@ void bed_start(struct bed *bed, int blocks, uint32_t making_max, uint32_t reques
     for (int s = 0; s < 2; s++) {
         struct scheduler_stream *stream = &bed->streams[s];
         memset(stream->hash, 0xa0 + s, sizeof stream->hash);
+        memset(stream->family, 0xb0 + s, sizeof stream->family);
         memset(stream->fingerprint, 0xf0 + s, sizeof stream->fingerprint);
         stream->items = 100;
         stream->uses_epoch = s == 0;
@@ -220,7 +221,7 @@ void bed_send_all(struct bed *bed)
 uint64_t bed_block(const struct bed *bed, int stream, uint32_t epoch, uint64_t block, bool ours, uint32_t of)
 {
     const struct scheduler_stream *s = &bed->streams[stream];
-    while ((scheduler_plan_slot(s->hash, s->uses_epoch, epoch, block) % of == 0) != ours)
+    while ((scheduler_plan_slot(s->family, s->uses_epoch, epoch, block) % of == 0) != ours)
         block++;
     assert_true(block < 13);
     return block;

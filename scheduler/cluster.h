@@ -31,7 +31,7 @@
  * higher generation than that rank had begins a new launch: all ranks of the old one are fenced (their calls fail
  * CONFLICT), each must open again with a higher generation. Not fenced are those that opened after the replaced rank was last
  * heard of: they are of the new launch, whose ranks come in any order. Ranks of one launch must ask for the same (world, batch,
- * tail, stream, cursor, join, pipeline): else CONFLICT, naming both. After a restart of the server any generation's sync
+ * tail, weight, stream, cursor, join, pipeline): else CONFLICT, naming both. After a restart of the server any generation's sync
  * attaches a rank that has none yet.
  */
 #ifndef SCHEDULER_CLUSTER_H
@@ -46,6 +46,8 @@
 #define SCHEDULER_WORDS_CHARS 512
 #define SCHEDULER_WORLD_MAX 16384
 #define SCHEDULER_BATCH_MAX 1048576
+#define SCHEDULER_WEIGHT_LEAST 0.01 /* of a job */
+#define SCHEDULER_WEIGHT_MOST 100.0
 #define SCHEDULER_JOBS_MAX 4096 /* live ones: BUSY; ended ones are forgotten earlier when there is no room */
 #define SCHEDULER_STREAMS_MAX 1024 /* candidates, and live streams; more: BUSY */
 
@@ -141,12 +143,13 @@ struct scheduler_job_request {
     enum scheduler_join join;                  /* not looked at when resuming */
     const struct scheduler_job_cursor *resume; /* NULL: a new run */
     bool accept_new_bits;
+    double weight; /* of its share of the workers; 0: 1; else 0.01 to 100 */
     uint64_t generation;
 };
 
 /* Opens one rank; the same again (same generation) changes nothing but the lease. Refusals change nothing
  * (but a job REFUSED for its cursor's fingerprint is listed):
- *   INVALID   shape, rank, stream parts, epoch at its end (2^32 - 1), drop with less than a step in the epoch
+ *   INVALID   shape, rank, weight, stream parts, epoch at its end (2^32 - 1), drop with less than a step in the epoch
  *   CONFLICT  fenced; ranks that ask for different things; a cursor of another dataset version, fingerprint or stream
  *             (the latter two: unless accept_new_bits), both sides named
  *   UNAVAILABLE  an earlier launch of another shape still holds its leases, or, after a restart, others of this launch may
@@ -247,7 +250,8 @@ struct scheduler_job {
         [SCHEDULER_WORDS_CHARS]; /* in words: what it waits for, with whom it shares, why it was refused */
     char note[SCHEDULER_WORDS_CHARS]; /* "" or the near miss: "differs from stream X only in seed" */
     struct scheduler_shape shape;     /* of rank 0 */
-    uint8_t key[BASE_SHA256_BYTES];   /* of its candidate */
+    double weight;
+    uint8_t key[BASE_SHA256_BYTES];             /* of its candidate */
     const struct scheduler_live_stream *stream; /* NULL while PREPARING or REFUSED, and when dropped */
     bool has_start;                             /* RUNNING, or was */
     struct scheduler_cursor start;              /* where this launch begins */

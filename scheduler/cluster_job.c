@@ -87,6 +87,10 @@ static enum base_code check_shape(const struct scheduler_job_request *request, s
     if (request->batch < 1 || request->batch > SCHEDULER_BATCH_MAX)
         return base_error_set(error, BASE_INVALID, "job %s: batch %u, must be 1 to %d", request->job,
                               request->batch, SCHEDULER_BATCH_MAX);
+    if (request->weight != 0 &&
+        !(request->weight >= SCHEDULER_WEIGHT_LEAST && request->weight <= SCHEDULER_WEIGHT_MOST))
+        return base_error_set(error, BASE_INVALID, "job %s: weight %g, must be %g to %g", request->job,
+                              request->weight, SCHEDULER_WEIGHT_LEAST, SCHEDULER_WEIGHT_MOST);
     if ((unsigned)request->tail > SCHEDULER_TAIL_EXACT || (unsigned)request->join > SCHEDULER_JOIN_PARTIAL)
         return base_error_set(error, BASE_INVALID, "job %s: unknown tail or join", request->job);
     if (request->tail == SCHEDULER_TAIL_DROP && request->items < step)
@@ -138,6 +142,7 @@ static void fill_asked(struct cluster_job *asked, const struct scheduler_job_req
              request->dataset ? request->dataset : "the dataset");
     asked->view.shape =
         (struct scheduler_shape){request->items, request->world, 0, request->batch, request->tail};
+    asked->view.weight = request->weight != 0 ? request->weight : 1;
     asked->view.state = SCHEDULER_JOB_PREPARING;
     asked->join = request->join;
     asked->accept_new_bits = request->accept_new_bits;
@@ -218,6 +223,11 @@ static bool differs(const struct cluster_job *a, const struct cluster_job *b, ch
     if (x->world != y->world || x->batch != y->batch || x->tail != y->tail) {
         snprintf(mine, 160, "world %u, batch %u, tail %s", x->world, x->batch, tail_name(x->tail));
         snprintf(theirs, 160, "world %u, batch %u, tail %s", y->world, y->batch, tail_name(y->tail));
+        return true;
+    }
+    if (a->view.weight != b->view.weight) {
+        snprintf(mine, 160, "weight %g", a->view.weight);
+        snprintf(theirs, 160, "weight %g", b->view.weight);
         return true;
     }
     if (memcmp(a->view.key, b->view.key, sizeof a->view.key) != 0) {

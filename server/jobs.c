@@ -258,6 +258,7 @@ enum base_code server_jobs_request(const Millrace__V1__JobOpen *open, struct ser
         .join = (enum scheduler_join)join,
         .resume = open->resume ? &parts->resume : NULL,
         .accept_new_bits = open->accept_new_bits,
+        .weight = open->weight,
         .generation = open->generation,
     };
     return BASE_OK;

@@ -164,13 +164,23 @@ static Millrace__V1__DatasetOrder *dataset_order(struct server_arena *arena, con
     return order;
 }
 
+static Millrace__V1__LiveJob *live_job(struct server_arena *arena, const struct scheduler_job *job)
+{
+    Millrace__V1__LiveJob *live = NEW(arena, Millrace__V1__LiveJob, MILLRACE__V1__LIVE_JOB__INIT);
+    if (!live)
+        return NULL;
+    live->job = server_arena_text(arena, job->id);
+    live->weight = job->weight;
+    return live;
+}
+
 static Millrace__V1__StreamOrder *stream_order(struct server_arena *arena, const struct server *server,
                                                const struct scheduler_live_stream *live)
 {
     Millrace__V1__StreamOrder *order =
         NEW(arena, Millrace__V1__StreamOrder, MILLRACE__V1__STREAM_ORDER__INIT);
     int jobs = scheduler_cluster_job_count(server->cluster);
-    if (!order || !(order->jobs = pointers(arena, (size_t)jobs)))
+    if (!order || !(order->live = pointers(arena, (size_t)jobs)))
         return NULL;
     order->stream = stream(arena, &live->identity, true);
     if (live->planned)
@@ -179,7 +189,7 @@ static Millrace__V1__StreamOrder *stream_order(struct server_arena *arena, const
         const struct scheduler_job *job = scheduler_cluster_job_at(server->cluster, i);
         if (job->stream == live &&
             (job->state == SCHEDULER_JOB_RUNNING || job->state == SCHEDULER_JOB_WAITING))
-            order->jobs[order->n_jobs++] = server_arena_text(arena, job->id);
+            order->live[order->n_live++] = live_job(arena, job);
     }
     return order;
 }
@@ -478,6 +488,7 @@ static Millrace__V1__JobInfo *job_info(struct server_arena *arena, const struct 
     info->batch = job->shape.batch;
     info->at = cursor(arena, job->at);
     info->ranks_live = (uint32_t)job->ranks_live;
+    info->weight = job->weight;
     if (job->stream)
         info->stream = view(job->stream->identity.hash, BASE_SHA256_BYTES);
     if (!known)

@@ -281,9 +281,9 @@ static void order_stream(struct worker_streams *streams, int64_t now_ns,
     if (read_plan(order->plan, &plan))
         worker_core_stream_plan(core, now_ns, stream.hash, &plan);
     const char *jobs[JOBS_MAX];
-    int count = order->n_jobs < JOBS_MAX ? (int)order->n_jobs : JOBS_MAX;
+    int count = order->n_live < JOBS_MAX ? (int)order->n_live : JOBS_MAX;
     for (int i = 0; i < count; i++)
-        jobs[i] = order->jobs[i];
+        jobs[i] = order->live[i]->job;
     worker_core_stream_jobs(core, now_ns, stream.hash, jobs, count);
 }
 

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { WEIGHT = 11 }; /* the last column, shown when a job has one */
+
 static const struct base_option table[] = {CLI_COMMON_ROWS};
 const struct base_options cli_jobs_options = {
     "millrace jobs",
@@ -14,11 +16,23 @@ const struct base_options cli_jobs_options = {
     0,
     0};
 
+/* Most jobs have none to speak of. */
+static bool any_weight(const Millrace__V1__JobsReply *reply)
+{
+    for (size_t i = 0; i < reply->n_jobs; i++)
+        if (reply->jobs[i]->weight != 1)
+            return true;
+    return false;
+}
+
 static void print_jobs(const Millrace__V1__JobsReply *reply)
 {
-    static const char *const titles[] = {"JOB",    "DATASET",   "STATE", ">RANKS",  ">BATCH", "TAIL",
-                                         ">EPOCH", ">POSITION", ">ROWS", ">ROWS/S", ">STALL", NULL};
+    const char *titles[] = {"JOB",       "DATASET", "STATE",   ">RANKS", ">BATCH",  "TAIL", ">EPOCH",
+                            ">POSITION", ">ROWS",   ">ROWS/S", ">STALL", ">WEIGHT", NULL};
     struct cli_table out;
+    bool weights = any_weight(reply);
+    if (!weights)
+        titles[WEIGHT] = NULL;
     cli_table_begin(&out, titles);
     for (size_t i = 0; i < reply->n_jobs; i++) {
         const Millrace__V1__JobInfo *job = reply->jobs[i];
@@ -33,6 +47,8 @@ static void print_jobs(const Millrace__V1__JobsReply *reply)
         cli_table_cell(&out, "%llu", (unsigned long long)job->rows);
         cli_table_cell(&out, "%.0f", job->rows_per_s);
         cli_table_cell(&out, "%.1f%%", 100 * job->stall_share);
+        if (weights)
+            cli_table_cell(&out, "%g", job->weight);
     }
     cli_table_print(&out, reply->omitted);
     for (size_t i = 0; i < reply->n_jobs; i++) {

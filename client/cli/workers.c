@@ -33,13 +33,6 @@ static void print_workers(const Millrace__V1__WorkersReply *reply)
         cli_table_cell(&out, "%.1f s", (double)worker->silent_ms / 1000);
     }
     cli_table_print(&out, reply->omitted);
-    for (size_t i = 0; i < reply->n_workers; i++) {
-        const Millrace__V1__WorkerInfo *worker = reply->workers[i];
-        char clean[1024];
-        for (size_t j = 0; j < worker->n_dataset_errors; j++)
-            printf("%llu: %s\n", worker->endpoint ? (unsigned long long)worker->endpoint->worker : 0,
-                   cli_clean(worker->dataset_errors[j], clean, sizeof clean));
-    }
 }
 
 int cli_workers(int argc, char **argv)

@@ -2,6 +2,7 @@
 /* What bounds the cluster machine: full tables, writes that failed, numbers at their end, who is woken. */
 #include "tests/unit/scheduler/cluster_fixture.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -144,6 +145,31 @@ static void an_epoch_beyond_the_last_is_refused(void **state)
     assert_int_equal(sync_at("one", UINT32_MAX - 1, 10), BASE_OK);
 }
 
+/* A job's weight is its launch's, as its shape is. */
+static void weights_are_bounded_and_the_same_on_all_ranks(void **state)
+{
+    (void)state;
+    static const double bad[] = {-1, 0.009, 100.1, (double)INFINITY, -(double)INFINITY, (double)NAN};
+    struct scheduler_job_request request = fixture_request("one");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        request.weight = bad[i];
+        assert_int_equal(scheduler_cluster_job_open(cluster, now, &request, &error), BASE_INVALID);
+        assert_non_null(strstr(error.text, "weight"));
+    }
+    request.weight = 2.5;
+    request.world = 2;
+    assert_true(open_job(&request)->weight == 2.5);
+    request.rank = 1;
+    request.weight = 0;
+    assert_int_equal(scheduler_cluster_job_open(cluster, now, &request, &error), BASE_CONFLICT);
+    assert_non_null(strstr(error.text, "weight 1,"));
+    assert_non_null(strstr(error.text, "weight 2.5"));
+    request.weight = 2.5;
+    assert_int_equal(open_job(&request)->ranks_open, 2);
+    struct scheduler_job_request other = fixture_request("two");
+    assert_true(open_job(&other)->weight == 1);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -153,6 +179,7 @@ int main(void)
         TEST(ended_jobs_make_room),
         TEST(the_first_holder_of_a_manifest_is_news),
         TEST(an_epoch_beyond_the_last_is_refused),
+        TEST(weights_are_bounded_and_the_same_on_all_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,8 +131,11 @@ static void answer(struct rpc_call *call)
     Millrace__V1__Plan plan = MILLRACE__V1__PLAN__INIT;
     Millrace__V1__Endpoint endpoint = MILLRACE__V1__ENDPOINT__INIT, *endpoints = &endpoint;
     static uint8_t slots[SLOTS_BYTES];
-    static char pictures[300], name[] = "pictures", job[] = "job", *jobs = job;
+    static char pictures[300], name[] = "pictures", job_name[] = "job";
+    Millrace__V1__LiveJob job = MILLRACE__V1__LIVE_JOB__INIT, *jobs = &job;
     snprintf(pictures, sizeof pictures, "%s/data", control.site->dir);
+    job.job = job_name;
+    job.weight = 1;
     index.order = 5;
     index.dataset = dataset.dataset = name;
     index.path = dataset.path = pictures;
@@ -149,8 +152,8 @@ static void answer(struct rpc_call *call)
         millrace__v1__stream_order__init(&live[s]);
         live[s].stream = probes[s] = &streams[s];
         live[s].plan = &plan;
-        live[s].jobs = &jobs;
-        live[s].n_jobs = 1;
+        live[s].live = &jobs;
+        live[s].n_live = 1;
         lives[s] = &live[s];
     }
     orders.revision = control.revision;

@@ -2,6 +2,7 @@
 #include "proto/manifest/names.h"
 
 #include <zstd.h>
+#include <zstd_errors.h>
 
 /* Part of the version: another level makes other bytes. */
 enum { LEVEL = 3 };
@@ -24,6 +25,8 @@ enum base_code manifest_names_unpack(const void *packed, size_t packed_size, voi
                                      struct base_error *error)
 {
     size_t got = ZSTD_decompress(raw, raw_size, packed, packed_size);
+    if (ZSTD_isError(got) && ZSTD_getErrorCode(got) == ZSTD_error_memory_allocation)
+        return base_error_set(error, BASE_NO_MEMORY, "zstd: no memory");
     if (ZSTD_isError(got))
         return base_error_set(error, BASE_CORRUPT, "zstd: %s", ZSTD_getErrorName(got));
     if (got != raw_size)

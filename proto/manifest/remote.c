@@ -24,8 +24,11 @@ static enum base_code fetch_page(struct manifest_remote *r, uint64_t index, stru
     enum base_code code = r->fetch(r->context, index, page, error);
     if (code != BASE_OK)
         return code;
+    if (page->failed)
+        return base_error_set(error, BASE_NO_MEMORY, "manifest: no memory for page %llu",
+                              (unsigned long long)index);
     bool first = r->pages.head.pages == 0; /* the head itself is not known yet */
-    if (page->failed || (!first && page->size != manifest_layout_page_bytes(&r->pages.head, index)))
+    if (!first && page->size != manifest_layout_page_bytes(&r->pages.head, index))
         return base_error_set(error, BASE_CORRUPT, "manifest: page %llu has %zu bytes",
                               (unsigned long long)index, page->size);
     code = manifest_pages_check(r->table.bytes, index, page->bytes, page->size, error);

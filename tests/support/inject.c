@@ -40,6 +40,12 @@ bool inject_stop(void)
     return failed > 0;
 }
 
+struct inject_plan inject_pause(void)
+{
+    armed = calls = 0;
+    return plan;
+}
+
 /* Whether this call fails; sets errno. */
 static bool hit(unsigned kind)
 {

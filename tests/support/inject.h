@@ -32,6 +32,8 @@ struct inject_plan {
 };
 void inject_start(const struct inject_plan *plan);
 bool inject_stop(void); /* true: a call failed since inject_start */
+/* Stops what has not begun to fail yet; inject_start() with the result goes on. For what must come first in a run. */
+struct inject_plan inject_pause(void);
 
 /* Runs an operation from nothing to nothing. It calls inject_stop() itself once what is tested is over, and then checks and frees. */
 typedef enum base_code (*inject_run)(void *context, struct base_error *error);

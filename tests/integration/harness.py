@@ -195,10 +195,10 @@ class Cluster:
         reply = self.cli("cat", dataset, "--out", path, *args, check=check, **more)
         return Cat(path) if check else reply
 
-    def trainer(self, name, dataset, server=None, **options):
-        """Starts a trainer; options as its flags, lists repeated. Its rows are read by rows(name)."""
-        args = [os.path.join(BIN, "millrace-test-trainer"), "--server", server or self.address, "--dataset", dataset, "--rows",
-                self.path(f"{name}.rows")]
+    def trainer(self, name, dataset, server=None, rows=True, **options):
+        """Starts a trainer; options as its flags, lists repeated. Its rows are read by rows(name), unless rows=False."""
+        args = [os.path.join(BIN, "millrace-test-trainer"), "--server", server or self.address, "--dataset", dataset]
+        args += ["--rows", self.path(f"{name}.rows")] if rows else []
         for key, value in options.items():
             for each in value if isinstance(value, (list, tuple)) else [value]:
                 args += ["--" + key.replace("_", "-"), str(each)] if each is not True else ["--" + key.replace("_", "-")]

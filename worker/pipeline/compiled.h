@@ -26,6 +26,11 @@ struct pipeline {
     uint64_t encoded_max_bytes;
 };
 
+struct pipeline_scratch {
+    struct decode_image *image;
+    struct transform_resize *resize[PIPELINE_SIBLINGS];
+};
+
 struct pipeline_geometry {
     struct transform_box box; /* RandomResizedCrop's, in the decoded image; else the whole image */
     struct transform_resize_plan plan;

@@ -58,6 +58,20 @@ enum base_code pipeline_run(const struct pipeline *pipeline, struct pipeline_scr
                             const struct pipeline_input *input, struct pipeline_row *row,
                             enum pipeline_verdict *verdict, struct base_error *error);
 
+/* Several pipelines' rows of the same item. */
+#define PIPELINE_SIBLINGS 4
+struct pipeline_sibling {
+    const struct pipeline *pipeline;
+    struct pipeline_input input; /* bytes and size: the same of all */
+    struct pipeline_row *row;
+    /* what pipeline_run would say; the text of `error` only with a code */
+    enum pipeline_verdict verdict;
+    struct base_error error;
+};
+/* At most PIPELINE_SIBLINGS. Each gets to the last bit what pipeline_run would have given it; those whose decode op is the same share
+ * one decode, and those that resize alike the resize. Returns how many times the bytes were decoded. */
+int pipeline_siblings_run(struct pipeline_scratch *scratch, struct pipeline_sibling *siblings, int count);
+
 /* Which bits this build makes: hash over built-in samples sent through the decoders and ops that the pipeline uses. Under
  * 50 ms. SIMD level and host do not enter. */
 enum base_code pipeline_fingerprint(const struct pipeline *pipeline, uint8_t fingerprint[16],

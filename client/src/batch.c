@@ -3,6 +3,7 @@
 #include "client/src/job.h"
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "client/src/error.h"
 
 #include <stdio.h>
@@ -257,6 +258,54 @@ enum mr_code mr_job_next(struct mr_job *job, struct mr_batch **batch, int64_t ti
     if (ended && error)
         error->code = MR_END;
     return ended ? MR_END : (enum mr_code)code;
+}
+
+/* ---- elsewhere ---- */
+
+static enum base_code check_cursor(const struct mr_job *job, const struct mr_cursor *to,
+                                   struct base_error *error)
+{
+    char theirs[65], ours[65];
+    bool other_version = memcmp(to->dataset_version, job->stream.dataset_version, 32) != 0;
+    if (!other_version && memcmp(to->stream, job->stream.hash, 32) == 0)
+        return BASE_OK;
+    base_hash_to_hex(other_version ? to->dataset_version : to->stream, 32, theirs);
+    base_hash_to_hex(other_version ? job->stream.dataset_version : job->stream.hash, 32, ours);
+    return base_error_set(error, BASE_CONFLICT, "job %s: the cursor is of %s %.12s, the job of %.12s",
+                          job->name, other_version ? "dataset version" : "stream", theirs, ours);
+}
+
+static enum base_code seek(struct mr_job *job, const struct mr_cursor *to, struct base_error *error)
+{
+    struct ledger_start start;
+    enum base_code code = job->over.code == BASE_OK
+                              ? check_cursor(job, to, error)
+                              : base_error_set(error, job->over.code, "%s", job->over.text);
+    if (code == BASE_OK)
+        code = client_core_seek(job->core, base_clock_now_ns(), to->first_epoch,
+                                (struct scheduler_cursor){to->epoch, to->position}, error);
+    if (code != BASE_OK)
+        return code;
+    job->first_epoch = to->first_epoch;
+    job->certificates.begun = false;
+    if (job->unwritten)
+        client_core_release(job->core, base_clock_now_ns(), job->unwritten->slot);
+    job->unwritten = NULL;
+    if (!job->ledger)
+        return BASE_OK;
+    client_job_ledger_start(job, true, (uint64_t)base_clock_wall_ns(), &start);
+    return client_ledger_restart(job->ledger, &start, error);
+}
+
+enum mr_code mr_job_seek(struct mr_job *job, const struct mr_cursor *to, struct mr_error *error)
+{
+    struct base_error why;
+    if (!enter(job, error))
+        return MR_CLOSED;
+    enum base_code code = seek(job, to, &why);
+    client_job_poke(job);
+    leave(job);
+    return code == BASE_OK ? MR_OK : client_error_set(error, code, "%s", why.text);
 }
 
 void mr_batch_release(struct mr_batch *public)

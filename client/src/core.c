@@ -113,6 +113,7 @@ static void begin_round(struct client_core *core)
     for (int i = 0; i < core->peer_count; i++)
         client_peer_tick(core, &core->peers[i]);
     client_peer_sweep(core);
+    client_abandon_sweep(core);
     client_step_refill(core);
     core->mark = client_core_mark(core);
     core->scan = (struct client_scan){0};
@@ -251,8 +252,8 @@ bool client_core_act(struct client_core *core, int64_t now_ns, struct client_act
         begin_round(core);
         core->wake_ns = INT64_MAX;
     }
-    if (act_peers(core, action) || act_plan(core, action) || act_ready(core, action) ||
-        act_error(core, action) || act_requests(core, action))
+    if (act_peers(core, action) || act_plan(core, action) || client_abandon_act(core, action) ||
+        act_ready(core, action) || act_error(core, action) || act_requests(core, action))
         return true;
     core->wake_ns = next_wake_ns(core);
     return false;
@@ -369,7 +370,7 @@ void client_core_data(struct client_core *core, int64_t now_ns, uint64_t worker,
         return;
     memcpy(slot->rows + request->row, rows, (request->to - request->from) * sizeof *rows);
     client_request_done(core, slot, request);
-    if (slot->undone == 0)
+    if (slot->undone == 0 && slot->state == CLIENT_SLOT_FILLING)
         client_step_complete(core, slot);
 }
 

@@ -12,6 +12,9 @@
  *                        |                                     ^
  *                        +-------------------------------------+  no rows (tail exact)
  *
+ * Seek makes all that are not HELD ABANDONED: their requests are cancelled, and they are FREE as soon as nothing is being
+ * received into them.
+ *
  * A step's rows are cut into parts: maximal runs of consecutive positions inside one block. Padding rows are
  * not asked for: row i >= distinct is a copy of row i % distinct. One request a part, at one worker at a time:
  *
@@ -187,6 +190,11 @@ struct client_step {
 enum base_code client_core_take(struct client_core *core, int64_t now_ns, struct client_step *step,
                                 struct base_error *error);
 void client_core_release(struct client_core *core, int64_t now_ns, uint32_t slot);
+
+/* The next step is the one at `to` (its normal form), in the epochs of a job that began at stream epoch `first_epoch`. Held
+ * steps stay. INVALID: outside the epoch; the error of a job that is over: nothing changes. */
+enum base_code client_core_seek(struct client_core *core, int64_t now_ns, uint32_t first_epoch,
+                                struct scheduler_cursor to, struct base_error *error);
 
 /* The row that BASE_BAD_SAMPLE was about. */
 struct client_core_bad {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is inside struct client_core. Private to the files of the machine: core.c (events, actions), step.c (slots),
- * request.c (one part's request), peer.c (one worker's connection). The drawings are in core.h. */
+ * abandon.c (steps no longer wanted), request.c (one part's request), peer.c (one worker's connection). The drawings are in core.h. */
 #ifndef CLIENT_CORE_STATE_H
 #define CLIENT_CORE_STATE_H
 
@@ -45,6 +45,7 @@ enum client_slot_state {
     CLIENT_SLOT_FILLING,
     CLIENT_SLOT_READY,
     CLIENT_SLOT_HELD,
+    CLIENT_SLOT_ABANDONED,
 };
 
 struct client_slot {
@@ -148,6 +149,13 @@ void client_request_retry(struct client_core *core, struct client_slot *slot, st
                           int64_t after_ns, const struct base_error *cause);
 void client_request_lost(struct client_core *core, struct client_slot *slot, struct client_request *request);
 void client_request_drop(struct client_core *core, struct client_slot *slot, struct client_request *request);
+
+/* ---- abandon.c ---- */
+
+/* CANCEL of what abandoned steps asked for. */
+bool client_abandon_act(struct client_core *core, struct client_action *action);
+/* Frees their slots when nothing is in flight for them. */
+void client_abandon_sweep(struct client_core *core);
 
 /* ---- step.c ---- */
 

@@ -285,27 +285,34 @@ static enum base_code make_core(struct mr_job *job, const struct mr_job_options 
     return client_core_create(&job->core, &core, error);
 }
 
+void client_job_ledger_start(const struct mr_job *job, bool resumed, uint64_t generation,
+                             struct ledger_start *start)
+{
+    struct scheduler_cursor at = client_core_cursor(job->core);
+    *start = (struct ledger_start){.rank = job->rank,
+                                   .world = job->shape.world,
+                                   .batch = job->shape.batch,
+                                   .tail = (uint8_t)job->shape.tail,
+                                   .resumed = resumed,
+                                   .uses_epoch = job->stream.uses_epoch,
+                                   .generation = generation,
+                                   .items = job->stream.items,
+                                   .first_epoch = job->first_epoch,
+                                   .epoch = at.epoch,
+                                   .position = at.position};
+    snprintf(start->job, sizeof start->job, "%s", job->name);
+    memcpy(start->dataset_version, job->stream.dataset_version, sizeof start->dataset_version);
+    memcpy(start->stream, job->stream.hash, sizeof start->stream);
+    memcpy(start->fingerprint, job->stream.fingerprint, sizeof start->fingerprint);
+}
+
 static enum base_code open_ledger(struct mr_job *job, const struct mr_job_options *options,
                                   struct base_error *error)
 {
-    struct scheduler_cursor at = client_core_cursor(job->core);
-    struct ledger_start start = {.rank = job->rank,
-                                 .world = job->shape.world,
-                                 .batch = job->shape.batch,
-                                 .tail = (uint8_t)job->shape.tail,
-                                 .resumed = options->resume && !options->start_epoch,
-                                 .uses_epoch = job->stream.uses_epoch,
-                                 .generation = job->generation,
-                                 .items = job->stream.items,
-                                 .first_epoch = job->first_epoch,
-                                 .epoch = at.epoch,
-                                 .position = at.position};
+    struct ledger_start start;
     if (!options->ledger)
         return BASE_OK;
-    snprintf(start.job, sizeof start.job, "%s", job->name);
-    memcpy(start.dataset_version, job->stream.dataset_version, sizeof start.dataset_version);
-    memcpy(start.stream, job->stream.hash, sizeof start.stream);
-    memcpy(start.fingerprint, job->stream.fingerprint, sizeof start.fingerprint);
+    client_job_ledger_start(job, options->resume && !options->start_epoch, job->generation, &start);
     return client_ledger_open(&job->ledger, options->ledger, &start, error);
 }
 

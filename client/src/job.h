@@ -47,7 +47,7 @@ struct client_page {
 struct mr_job {
     struct mr_client *client;
     char name[CLIENT_JOB_CHARS], dataset[256];
-    uint32_t rank, first_epoch, look_ahead;
+    uint32_t rank, look_ahead;
     uint64_t generation;
     uint8_t *open_bytes; /* packed JobOpen, to open again where the server forgot us */
     size_t open_size;
@@ -63,6 +63,7 @@ struct mr_job {
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* a step is ready, an error, a page, closing */
     struct client_core *core;
+    uint32_t first_epoch;
     bool closing, poked;
     int users;              /* threads inside a call */
     struct base_error over; /* not OK: the server ended it */
@@ -92,6 +93,9 @@ struct mr_job {
 void client_job_drive(struct mr_job *job);
 /* Any thread, mutex held: drive soon. */
 void client_job_poke(struct mr_job *job);
+/* The ledger's record of a start where the machine is now. */
+void client_job_ledger_start(const struct mr_job *job, bool resumed, uint64_t generation,
+                             struct ledger_start *start);
 /* The machine's cursor as the trainer saves it. */
 void client_job_cursor(const struct mr_job *job, struct scheduler_cursor at, struct mr_cursor *cursor);
 

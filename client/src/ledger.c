@@ -116,14 +116,20 @@ enum base_code client_ledger_open(struct client_ledger **out, const char *path,
                               : base_error_set(error, BASE_NO_MEMORY, "no memory for a ledger");
     if (code == BASE_OK)
         code = open_file(ledger, error);
-    if (code == BASE_OK) {
-        ledger_put_start(&ledger->record, start);
-        code = write_record(ledger, error);
-    }
+    if (code == BASE_OK)
+        code = client_ledger_restart(ledger, start, error);
     if (code != BASE_OK)
         client_ledger_close(&ledger);
     *out = ledger;
     return code;
+}
+
+enum base_code client_ledger_restart(struct client_ledger *ledger, const struct ledger_start *start,
+                                     struct base_error *error)
+{
+    base_buffer_clear(&ledger->record);
+    ledger_put_start(&ledger->record, start);
+    return write_record(ledger, error);
 }
 
 void client_ledger_close(struct client_ledger **pointer)

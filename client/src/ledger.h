@@ -16,6 +16,9 @@ struct client_ledger;
  * ledger is refused and not touched. Writes the start. */
 enum base_code client_ledger_open(struct client_ledger **ledger, const char *path,
                                   const struct ledger_start *start, struct base_error *error);
+/* The same ledger goes on elsewhere. On an error nothing counts as written. */
+enum base_code client_ledger_restart(struct client_ledger *ledger, const struct ledger_start *start,
+                                     struct base_error *error);
 void client_ledger_close(struct client_ledger **ledger); /* NULL is fine */
 
 /* Where a batch lies in its step: first position and length of the whole step. */

@@ -94,8 +94,8 @@ bool client_peer_is_down(const struct client_core *core, const struct client_pee
 
 static void lose_requests(struct client_core *core, struct client_peer *peer)
 {
-    for (uint32_t i = 0; i < core->queued && peer->in_flight > 0; i++) {
-        struct client_slot *slot = &core->slots[core->queue[i]];
+    for (uint32_t i = 0; i < core->slot_count && peer->in_flight > 0; i++) { /* abandoned ones, too */
+        struct client_slot *slot = &core->slots[i];
         for (uint32_t p = 0; p < slot->part_count && peer->in_flight > 0; p++)
             if (client_request_in_flight(&slot->parts[p]) && slot->parts[p].worker == peer->id)
                 client_request_lost(core, slot, &slot->parts[p]);

@@ -205,6 +205,11 @@ struct mr_batch {
  * kept, the next call tries again. */
 MR_API enum mr_code mr_job_next(struct mr_job *job, struct mr_batch **batch, int64_t timeout_ms,
                                 struct mr_error *error);
+/* Goes on elsewhere: the next batch is the first one at `to`, whose epoch may be any, before or behind. What was asked for and
+ * not handed over is cancelled at the workers, unless it begins right there; held batches stay. All ranks must go to the
+ * same place: only the audit sees when they do not. MR_CONFLICT: a cursor of another dataset version or stream;
+ * MR_INVALID: outside the epoch; nothing changes. MR_IO: as in mr_job_next. */
+MR_API enum mr_code mr_job_seek(struct mr_job *job, const struct mr_cursor *to, struct mr_error *error);
 MR_API void mr_batch_release(struct mr_batch *batch);
 /* NULL: not asked for. */
 MR_API const struct mr_field *mr_batch_field(const struct mr_batch *batch, const char *name);

@@ -694,6 +694,96 @@ static void test_policies(void **state)
     }
 }
 
+/* ---- elsewhere ---- */
+
+static void give_rows(struct desk *desk, const struct client_action *get)
+{
+    struct wire_row rows[256] = {0};
+    client_core_data(desk->core, desk->now_ns, get->worker, get->request, rows);
+}
+
+static void test_seek(void **state)
+{
+    struct client_core_options options = standard_options();
+    struct desk desk;
+    struct client_step held, step;
+    struct client_place where;
+    (void)state;
+    options.epochs = 0;
+    start(&desk, &options, 1, 100);
+    answer_all(&desk, 0);
+    assert_int_equal(client_core_take(desk.core, desk.now_ns, &held, NULL), BASE_OK);
+    client_core_release(desk.core, desk.now_ns, held.slot);
+    act(&desk);
+    struct client_action receiving = *find(&desk, CLIENT_ACTION_GET); /* a third step; two are ready */
+    assert_int_equal(place(&desk, &receiving, &where), CLIENT_PLACED_SLOT);
+    assert_int_equal(client_core_take(desk.core, desk.now_ns, &held, NULL), BASE_OK);
+    assert_int_equal(client_core_seek(desk.core, desk.now_ns, 0, (struct scheduler_cursor){2, 16}, NULL), 0);
+    act(&desk); /* one slot was ready, one is held, one is being received into */
+    assert_int_equal(count_of(&desk, CLIENT_ACTION_CANCEL, 0), 0);
+    assert_int_equal(count_of(&desk, CLIENT_ACTION_GET, 0), 1);
+    struct client_action first = *find(&desk, CLIENT_ACTION_GET);
+    assert_true(first.epoch == 2 && first.block == 2);
+    assert_true(client_core_cursor(desk.core).epoch == 2 && client_core_cursor(desk.core).position == 16);
+    give_rows(&desk, &receiving); /* for nobody, and its slot is free */
+    act(&desk);
+    assert_int_equal(find(&desk, CLIENT_ACTION_GET)->block, 3);
+    assert_int_equal(client_core_seek(desk.core, desk.now_ns, 0, (struct scheduler_cursor){2, 16}, NULL), 0);
+    act(&desk); /* it is there already */
+    assert_int_equal(desk.count, 0);
+    client_core_seek(desk.core, desk.now_ns, 0, (struct scheduler_cursor){0, 64}, NULL);
+    act(&desk); /* (1, 0), and these two are cancelled */
+    assert_int_equal(count_of(&desk, CLIENT_ACTION_CANCEL, 1), 2);
+    assert_int_equal(count_of(&desk, CLIENT_ACTION_GET, 1), 2);
+    assert_int_equal(place(&desk, &first, &where), CLIENT_PLACED_SCRATCH);
+    answer_all(&desk, 0);
+    assert_int_equal(client_core_take(desk.core, desk.now_ns, &step, NULL), BASE_OK);
+    assert_true(step.epoch == 1 && step.batch.step_begin == 0 && step.step == 0 && step.steps == 8);
+    finish(&desk);
+}
+
+static void test_seek_and_death(void **state)
+{
+    struct client_core_options options = standard_options();
+    struct desk desk;
+    struct client_place where;
+    uint32_t in_flight, most;
+    (void)state;
+    start(&desk, &options, 1, 100);
+    struct client_action get = *find(&desk, CLIENT_ACTION_GET);
+    assert_int_equal(place(&desk, &get, &where), CLIENT_PLACED_SLOT);
+    assert_int_equal(client_core_seek(desk.core, desk.now_ns, 0, (struct scheduler_cursor){0, 32}, NULL), 0);
+    act(&desk);
+    assert_int_equal(count_of(&desk, CLIENT_ACTION_GET, 1), 2);
+    client_core_lost(desk.core, desk.now_ns, 1, "gone"); /* and with it what was being received for nobody */
+    later(&desk, 100);
+    come_up(&desk, 1, 100);
+    act(&desk);
+    assert_int_equal(count_of(&desk, CLIENT_ACTION_GET, 1), 3);
+    client_core_load(desk.core, 1, &in_flight, &most);
+    assert_int_equal(in_flight, 3);
+    finish(&desk);
+}
+
+static void test_seek_refusals(void **state)
+{
+    static const struct {
+        uint32_t first_epoch;
+        struct scheduler_cursor to;
+        bool good;
+    } cases[] = {{0, {0, 0}, true},   {0, {0, 64}, true}, {3, {3, 8}, true},
+                 {0, {0, 65}, false}, {3, {2, 0}, false}, {0, {UINT32_MAX, 0}, false}};
+    struct client_core_options options = standard_options();
+    struct desk desk;
+    (void)state;
+    start(&desk, &options, 1, 100);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_int_equal(client_core_seek(desk.core, desk.now_ns, cases[i].first_epoch, cases[i].to, NULL) ==
+                             BASE_OK,
+                         cases[i].good);
+    finish(&desk);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -716,6 +806,9 @@ int main(void)
         cmocka_unit_test(test_leaving),
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_seek),
+        cmocka_unit_test(test_seek_and_death),
+        cmocka_unit_test(test_seek_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

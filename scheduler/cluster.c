@@ -34,6 +34,7 @@ enum base_code scheduler_cluster_create(struct scheduler_cluster **cluster,
     made->options.settle_ms = or_default(made->options.settle_ms, 1000);
     made->options.restart_ms = or_default(made->options.restart_ms, 3000);
     made->options.keep_ms = or_default(made->options.keep_ms, 3600000);
+    made->retry_ns = CLUSTER_NEVER_NS;
     made->revision = made->options.first_revision;
     made->plan_floor = (uint32_t)(made->options.first_revision >> 40)
                        << 16; /* over those of streams dropped before */
@@ -144,6 +145,10 @@ void scheduler_cluster_tick(struct scheduler_cluster *cluster, int64_t now_ns)
     cluster_job_expire(cluster);
     if (cluster->now_ns >= cluster_stream_deadline_ns(cluster))
         cluster->members_changed = true; /* settled, released from its restart, or unread for long */
+    if (cluster->now_ns >= cluster->retry_ns) {
+        cluster->retry_ns = CLUSTER_NEVER_NS;
+        cluster->jobs_changed = true;
+    }
     cluster_settle(cluster);
 }
 
@@ -152,6 +157,7 @@ int64_t scheduler_cluster_deadline_ns(const struct scheduler_cluster *cluster)
     int64_t least = cluster_member_deadline_ns(cluster);
     int64_t jobs = cluster_job_deadline_ns(cluster), streams = cluster_stream_deadline_ns(cluster);
     least = jobs < least ? jobs : least;
+    least = cluster->retry_ns < least ? cluster->retry_ns : least;
     return streams < least ? streams : least;
 }
 

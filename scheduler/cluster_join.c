@@ -2,6 +2,8 @@
 /* Which stream a job gets, where in it it begins, and the words for both. */
 #include "scheduler/cluster_state.h"
 
+#include "base/clock.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -78,12 +80,19 @@ static bool choose_fingerprint(const struct scheduler_cluster *cluster, const st
     return !job->has_pin && cluster_fingerprint_choose(cluster, candidate, fingerprint);
 }
 
+/* Nothing that happens says when there is memory again, or room. */
+static bool look_again(struct scheduler_cluster *cluster)
+{
+    cluster->retry_ns = cluster->now_ns + BASE_NS_PER_S;
+    return false;
+}
+
 static bool find_stream(struct scheduler_cluster *cluster, struct cluster_job *job)
 {
     struct cluster_candidate *candidate = NULL;
     uint8_t fingerprint[sizeof job->pin];
     if (cluster_candidate_get(cluster, &job->wanted, &candidate, NULL))
-        return false;
+        return look_again(cluster);
     if (!choose_fingerprint(cluster, job, candidate, fingerprint)) {
         if (job->has_pin && cluster_candidate_settled(cluster, candidate))
             return refuse(cluster, job, candidate);
@@ -91,7 +100,7 @@ static bool find_stream(struct scheduler_cluster *cluster, struct cluster_job *j
     }
     struct cluster_stream *stream = cluster_stream_get(cluster, candidate, fingerprint);
     if (!stream)
-        return false;
+        return look_again(cluster);
     job->view.stream = &stream->view;
     job->has_pin = true; /* from now on these bits and no others */
     memcpy(job->pin, fingerprint, sizeof job->pin);

@@ -103,6 +103,8 @@ struct cluster_gone {
 struct scheduler_cluster {
     struct scheduler_cluster_options options;
     int64_t now_ns; /* of the latest event */
+    int64_t
+        retry_ns; /* when jobs that found no memory or room for a stream look again; CLUSTER_NEVER_NS: none did */
     uint64_t revision;
     int64_t cursors_ns;  /* when moved jobs are stored at the earliest */
     uint32_t plan_floor; /* no new stream's versions begin below */

@@ -2,7 +2,8 @@
 /*
  * A trainer for tests: reads a job through the public header only, at a pace, and writes down what it was handed.
  *   1. open client and job (a cursor read from a file, if asked)
- *   2. for each batch: one line a row to --rows, the cursor to --cursor-out (renamed into place), wait for the pace
+ *   2. for each batch: one line a row to --rows, one with time, rows and CPU so far to --progress, the cursor to --cursor-out
+ *      (renamed into place), wait for the pace; until the epochs, --batches or --seconds are over
  *   3. one line of totals to stdout, and after closing one more: how long that took
  * Exit codes: 0 done, 1 the library said no (its text on stderr), 2 usage.
  */
@@ -17,9 +18,9 @@
 
 struct options {
     const char *server, *secret_file, *job, *dataset, *pipeline, *tail, *on_bad, *join, *sampler;
-    const char *cursor_in, *cursor_out, *rows, *ledger;
+    const char *cursor_in, *cursor_out, *rows, *ledger, *progress;
     struct base_option_list option, field;
-    int64_t rank, world, batch, epochs, look_ahead, batches, pace, timeout_ms, open_timeout_ms, seed,
+    int64_t rank, world, batch, epochs, look_ahead, batches, seconds, pace, timeout_ms, open_timeout_ms, seed,
         unavailable_ms;
     bool finish, accept_new_bits;
 };
@@ -54,6 +55,7 @@ static const struct base_option table[] = {
     TEXT("cursor-out", cursor_out, NULL),
     TEXT("rows", rows, NULL),
     TEXT("ledger", ledger, NULL),
+    TEXT("progress", progress, NULL),
     LIST("option", option),
     LIST("field", field),
     INT("rank", rank, "0"),
@@ -62,6 +64,7 @@ static const struct base_option table[] = {
     INT("epochs", epochs, "1"),
     INT("look-ahead", look_ahead, "2"),
     INT("batches", batches, "0"),
+    INT("seconds", seconds, "0"),
     INT("pace", pace, "0"),
     INT("timeout-ms", timeout_ms, "30000"),
     INT("open-timeout-ms", open_timeout_ms, "0"), /* 0: timeout-ms */
@@ -120,6 +123,16 @@ static void write_rows(FILE *file, const struct mr_batch *batch)
     fflush(file);
 }
 
+/* monotonic ns, rows handed over so far, CPU ns of this process so far */
+static void write_progress(FILE *file, uint64_t rows)
+{
+    struct timespec cpu;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    fprintf(file, "%" PRId64 " %" PRIu64 " %" PRId64 "\n", base_clock_now_ns(), rows,
+            (int64_t)cpu.tv_sec * BASE_NS_PER_S + cpu.tv_nsec);
+    fflush(file);
+}
+
 static void keep_pace(int64_t began_ns, uint64_t rows, int64_t rows_per_s)
 {
     if (!rows_per_s)
@@ -167,7 +180,8 @@ static struct mr_job_options job_options(const struct options *o, struct mr_curs
 
 static enum mr_code train(struct mr_job *job, const struct options *o, struct mr_error *error)
 {
-    FILE *rows = o->rows ? fopen(o->rows, "a") : NULL;
+    FILE *rows = o->rows ? fopen(o->rows, "a") : NULL,
+         *progress = o->progress ? fopen(o->progress, "a") : NULL;
     int64_t began_ns = base_clock_now_ns();
     uint64_t taken = 0, steps = 0, longest_ms = 0, later_ms = 0; /* later: without the first batch */
     enum mr_code code;
@@ -183,6 +197,8 @@ static enum mr_code train(struct mr_job *job, const struct options *o, struct mr
         if (rows)
             write_rows(rows, batch);
         taken += batch->rows;
+        if (progress)
+            write_progress(progress, taken);
         struct mr_cursor cursor = batch->cursor;
         mr_batch_release(batch);
         keep_pace(began_ns, taken, o->pace);
@@ -190,9 +206,13 @@ static enum mr_code train(struct mr_job *job, const struct options *o, struct mr
             write_cursor(o->cursor_out, &cursor);
         if (o->batches && ++steps >= (uint64_t)o->batches)
             break;
+        if (o->seconds && base_clock_now_ns() - began_ns >= o->seconds * BASE_NS_PER_S)
+            break;
     }
     if (rows)
         fclose(rows);
+    if (progress)
+        fclose(progress);
     struct mr_job_stats stats = {.size = sizeof stats};
     mr_job_stats(job, &stats);
     printf("rows=%" PRIu64 " longest_wait_ms=%" PRIu64 " later_wait_ms=%" PRIu64 " requests=%" PRIu64

@@ -109,7 +109,7 @@ bool worker_core_next(struct worker_core *core, struct worker_action *action)
 {
     free(core->taken_text);
     core->taken_text = NULL;
-    if (core->action_count == 0)
+    if (core->broken || core->action_count == 0)
         return false;
     struct worker_queued_action *first = &core->actions[core->action_first];
     *action = first->action;

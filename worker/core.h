@@ -114,7 +114,7 @@ enum base_code worker_core_create(struct worker_core **core, const struct worker
 void worker_core_destroy(struct worker_core *core); /* NULL is fine; actions not taken are dropped */
 bool worker_core_broken(const struct worker_core *core);
 
-/* The next action; false: none. */
+/* The next action; false: none, or the machine is broken: what it would do may rest on tables that are not whole. */
 bool worker_core_next(struct worker_core *core, struct worker_action *action);
 /* When worker_core_tick wants to be called; INT64_MAX: nothing to wait for. Earlier calls are harmless. */
 int64_t worker_core_wake_ns(const struct worker_core *core);

@@ -332,7 +332,7 @@ void worker_core_get(struct worker_core *core, int64_t now_ns, uint64_t connecti
     ask(core, now_ns, index, get);
     worker_block_admit(core, now_ns);
     const struct worker_request *request = worker_slots_find(&core->requests, waits);
-    if (!request)
+    if (!request || core->broken) /* broken: it may wait for no block at all */
         return;
     worker_core_begin_tick(core, now_ns);
     if (!request->sending && worker_block_at(core, request->block)->state == WORKER_QUEUED)
@@ -342,6 +342,8 @@ void worker_core_get(struct worker_core *core, int64_t now_ns, uint64_t connecti
 /* Nobody waits for a queued block any more: it is not worth making. */
 static void abandon(struct worker_core *core, uint32_t index)
 {
+    if (core->broken)
+        return;
     const struct worker_block *block = worker_block_at(core, index);
     uint32_t stream = block->stream;
     if (block->state != WORKER_QUEUED || block->waiters > 0)

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worker's machine while memory runs out: by design it is then broken, and its process ends. Until then, and after a failure that
+ * it can tell of (a stream), it says what it would have said with memory, and nothing else.
+ */
+#include "tests/support/inject.h"
+#include "worker/core.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MS INT64_C(1000000)
+enum { ROWS = 8, BLOCK_BYTES = 8192, ITEMS = 400, STEPS = 260, ACTIONS = 16384, ME = 7, JOBS = 12 };
+
+struct said {
+    struct worker_action actions[ACTIONS];
+    int count;
+};
+
+static struct scheduler_stream stream;
+static struct said expected;
+
+static void take(struct worker_core *core, struct said *said)
+{
+    struct worker_action action;
+    while (worker_core_next(core, &action)) {
+        assert_true(said->count < ACTIONS);
+        said->actions[said->count++] = action;
+    }
+}
+
+static bool same(const struct worker_action *a, const struct worker_action *b)
+{
+    return a->kind == b->kind && a->connection == b->connection && a->request == b->request &&
+           a->number == b->number && a->epoch == b->epoch && a->from == b->from && a->to == b->to &&
+           a->offset == b->offset && a->size_bytes == b->size_bytes && a->code == b->code &&
+           a->home == b->home;
+}
+
+static void finish_all(struct worker_core *core, const struct said *said, int from, int64_t now_ns)
+{
+    for (int i = from; i < said->count && !worker_core_broken(core); i++) {
+        const struct worker_action *action = &said->actions[i];
+        if (action->kind == WORKER_MAKE && action->number % 7 != 3)
+            worker_core_made(core, now_ns, action->block, &(struct worker_made){.cost_ns = MS});
+        else if (action->kind == WORKER_MAKE)
+            worker_core_made(core, now_ns, action->block,
+                             &(struct worker_made){.code = BASE_UNAVAILABLE, .text = "a.jpg is gone"});
+        else if (action->kind == WORKER_SEND_DATA)
+            worker_core_sent(core, now_ns, action->send, true);
+    }
+}
+
+static void open_job(struct worker_core *core, uint64_t connection, int job)
+{
+    char name[16];
+    snprintf(name, sizeof name, "job%d", job);
+    worker_core_open(core, MS, connection,
+                     &(struct worker_open){.request = 1,
+                                           .handle = (uint32_t)job + 1,
+                                           .stream = stream.hash,
+                                           .fingerprint = stream.fingerprint,
+                                           .job = name});
+}
+
+/* Requests of many jobs over staging for four blocks: made, sent, evicted, remade, moved, cancelled, unavailable. */
+static void serve(struct worker_core *core, struct said *said)
+{
+    uint64_t connection = worker_core_connected(core);
+    for (int j = 0; j < JOBS && !worker_core_broken(core); j++)
+        open_job(core, connection, j);
+    for (int i = 0; i < STEPS && !worker_core_broken(core); i++) {
+        int64_t now_ns = (i + 2) * 20 * MS;
+        uint64_t block = (uint64_t)(i * 5 / 3) % (ITEMS / ROWS);
+        struct worker_get get = {.request = (uint64_t)i + 2,
+                                 .block = block,
+                                 .handle = (uint32_t)(i % JOBS) + 1,
+                                 .epoch = (uint32_t)i / 100,
+                                 .to = ROWS,
+                                 .insist = i % 3 == 0,
+                                 .slack_ms = 1000,
+                                 .mark_epoch = (uint32_t)i / 100,
+                                 .mark_position = block * ROWS};
+        int before = said->count;
+        worker_core_get(core, now_ns, connection, &get);
+        if (i % 11 == 10)
+            worker_core_cancel(core, now_ns, connection, (uint64_t)i);
+        take(core, said);
+        if (i % 2)
+            finish_all(core, said, before, now_ns);
+        worker_core_tick(core, now_ns);
+        take(core, said);
+    }
+    worker_core_closed(core, STEPS * 50 * MS, connection);
+    take(core, said);
+}
+
+static enum base_code set_up(struct worker_core **core, struct base_error *error)
+{
+    static struct scheduler_plan plan = {.version = 3};
+    const struct worker_core_options options = {ME, 4 * BLOCK_BYTES, 2, 64};
+    void *context = &stream;
+    for (int i = 0; i < SCHEDULER_PLAN_SLOTS; i++)
+        plan.primary[i] = i % 4 ? ME : 9;
+    *core = NULL;
+    enum base_code code = worker_core_create(core, &options, error);
+    if (code == BASE_OK)
+        code = worker_core_stream_add(*core, MS, &stream, BLOCK_BYTES, &context, error);
+    if (code == BASE_OK)
+        worker_core_stream_plan(*core, MS, stream.hash, &plan);
+    return code;
+}
+
+static enum base_code work(void *context, struct base_error *error)
+{
+    (void)context;
+    static struct said said;
+    struct worker_core *core;
+    said.count = 0;
+    enum base_code code = set_up(&core, error);
+    if (code == BASE_OK)
+        serve(core, &said);
+    inject_stop();
+    if (!expected.count)
+        expected = said;
+    for (int i = 0; i < said.count; i++)
+        if (i >= expected.count || !same(&said.actions[i], &expected.actions[i]))
+            fail_msg("action %d of %d differs from what is said with memory", i, said.count);
+    bool broken = code == BASE_OK && worker_core_broken(core);
+    assert_true(code != BASE_OK || broken || said.count == expected.count);
+    worker_core_destroy(core);
+    return broken ? base_error_set(error, BASE_NO_MEMORY, "the worker's tables") : code;
+}
+
+static void machine(void **state)
+{
+    (void)state;
+    memset(stream.hash, 0xa0, sizeof stream.hash);
+    memset(stream.fingerprint, 0xf0, sizeof stream.fingerprint);
+    stream.items = ITEMS;
+    stream.uses_epoch = true;
+    stream.pipeline.block_rows = ROWS;
+    inject_each("worker's machine", INJECT_MEMORY, work, NULL);
+    print_message("           %d actions\n", expected.count);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(machine)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

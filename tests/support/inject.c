@@ -167,6 +167,11 @@ WRAP(void *, aligned_alloc, size_t alignment, size_t size)
     return hit(INJECT_MEMORY) ? NULL : keep(__real_aligned_alloc(alignment, size));
 }
 
+WRAP(void *, reallocarray, void *block, size_t count, size_t size)
+{
+    return hit(INJECT_MEMORY) ? NULL : keep(__real_reallocarray(forget(block), count, size));
+}
+
 WRAP(char *, strdup, const char *text)
 {
     return hit(INJECT_MEMORY) ? NULL : keep(__real_strdup(text));

@@ -37,9 +37,11 @@ static enum base_code open_unchanged(const struct source_roots *roots, const cha
     char full[PATH_MAX + MANIFEST_NAME_MAX_BYTES];
     struct base_error cause;
     snprintf(full, sizeof full, "%s/%s", path, entry->name);
-    if (source_roots_open_file(roots, full, fd, &cause) != BASE_OK)
-        return base_error_set(error, BASE_UNAVAILABLE, "%s: cannot be read: %s", entry->name, cause.text);
-    enum base_code code = check_unchanged(*fd, entry, error);
+    enum base_code code = source_roots_open_file(roots, full, fd, &cause);
+    if (code != BASE_OK)
+        return base_error_set(error, code == BASE_NO_MEMORY ? code : BASE_UNAVAILABLE,
+                              "%s: cannot be read: %s", entry->name, cause.text);
+    code = check_unchanged(*fd, entry, error);
     if (code != BASE_OK)
         close(*fd);
     return code;
@@ -171,7 +173,10 @@ static enum base_code compare_found(void *context, const struct source_found *fo
     }
     int fd;
     struct base_error cause;
-    if (open_unchanged(c->roots, c->path, &c->entry, &fd, &cause) == BASE_OK)
+    code = open_unchanged(c->roots, c->path, &c->entry, &fd, &cause);
+    if (code == BASE_NO_MEMORY) /* says nothing about the file */
+        return base_error_set(error, code, "%s", cause.text);
+    if (code == BASE_OK)
         close(fd);
     else
         note(c, cause.text, "");

@@ -195,9 +195,12 @@ static enum base_code add_problem(struct folder *folder, const char *name, const
 
 /* ---- reading ---- */
 
+/* That memory is out says nothing about the file: the walk ends. */
 static enum base_code report(const struct walk *walk, const char *name, const struct base_error *cause,
                              struct base_error *error)
 {
+    if (cause->code == BASE_NO_MEMORY)
+        return base_error_set(error, cause->code, "%s", cause->text);
     return walk->visitor->problem(walk->visitor->context, name, cause, error);
 }
 

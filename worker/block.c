@@ -184,8 +184,7 @@ static bool enqueue(struct worker_core *core, uint32_t index)
     return heap_put(core, &stream->queue, index);
 }
 
-uint32_t worker_block_queue(struct worker_core *core, uint32_t stream, uint32_t epoch, uint64_t number,
-                            int64_t deadline_ns)
+uint32_t worker_block_queue(struct worker_core *core, const struct worker_block *asked)
 {
     uint32_t index;
     struct worker_block *block = grow_buckets(core) ? worker_slots_get(&core->blocks, &index) : NULL;
@@ -193,24 +192,27 @@ uint32_t worker_block_queue(struct worker_core *core, uint32_t stream, uint32_t 
         core->broken = true;
         return WORKER_NONE;
     }
-    block->stream = stream;
-    block->epoch = epoch;
-    block->number = number;
-    block->deadline_ns = deadline_ns;
+    block->stream = asked->stream;
+    block->epoch = asked->epoch;
+    block->number = asked->number;
+    block->cause = asked->cause;
+    block->since_ns = asked->since_ns;
+    block->deadline_ns = asked->deadline_ns;
     block->first_waiter = WORKER_NONE;
     link_block(core, index);
-    core->streams[stream]->block_count++;
+    core->streams[block->stream]->block_count++;
     become(core, block, WORKER_QUEUED);
     if (!enqueue(core, index))
         core->broken = true;
     return index;
 }
 
-void worker_block_requeue(struct worker_core *core, uint32_t index, int64_t deadline_ns)
+void worker_block_requeue(struct worker_core *core, uint32_t index, int64_t now_ns, int64_t deadline_ns)
 {
     struct worker_block *block = worker_block_at(core, index);
     free(block->text);
     block->text = NULL;
+    block->since_ns = now_ns;
     block->deadline_ns = deadline_ns;
     become(core, block, WORKER_QUEUED);
     if (!enqueue(core, index))
@@ -372,11 +374,9 @@ static void start_making(struct worker_core *core, int64_t now_ns, uint32_t inde
 {
     struct worker_block *block = worker_block_at(core, index);
     struct worker_stream *stream = core->streams[block->stream];
-    bool pressed = false;
-    if (worker_history_was_made(&stream->history, block->epoch, block->number, &pressed))
-        block->cause = pressed ? WORKER_CAUSE_PRESSURE : WORKER_CAUSE_LATE;
     heap_remove(core, &stream->queue, block->heap_at);
     become(core, block, WORKER_MAKING);
+    worker_load_waited(&core->load, now_ns, now_ns - block->since_ns);
     block->since_ns = now_ns;
     block->offset = offset;
     block->size_bytes = stream->block_bytes;
@@ -395,7 +395,7 @@ static void start_making(struct worker_core *core, int64_t now_ns, uint32_t inde
                                                   .cause = block->cause});
 }
 
-void worker_block_admit(struct worker_core *core, int64_t now_ns)
+static void start_what_can(struct worker_core *core, int64_t now_ns)
 {
     while (core->counts.blocks_making < core->options.making_max) {
         uint32_t stream = next_stream(core);
@@ -404,6 +404,13 @@ void worker_block_admit(struct worker_core *core, int64_t now_ns)
             return;
         start_making(core, now_ns, core->streams[stream]->queue.blocks[0], offset);
     }
+}
+
+void worker_block_admit(struct worker_core *core, int64_t now_ns)
+{
+    start_what_can(core, now_ns);
+    worker_load_note(&core->load, now_ns, (double)core->counts.blocks_making / core->options.making_max,
+                     core->counts.blocks_queued > 0);
 }
 
 static void measure(struct worker_stream *stream, int64_t cost_ns, uint32_t rows)

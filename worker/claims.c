@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/claims.h"
 
+#include "worker/core.h"
+
 #include "base/hash.h"
 
 #include <stdlib.h>
@@ -81,15 +83,15 @@ void worker_claims_move(struct worker_claims *claims, uint32_t index, uint64_t l
     claims->stale = true;
 }
 
-static bool listed(const char *const *jobs, int count, const char *job)
+static bool listed(const struct worker_live_job *jobs, int count, const char *job)
 {
     for (int i = 0; i < count; i++)
-        if (strcmp(jobs[i], job) == 0)
+        if (strcmp(jobs[i].job, job) == 0)
             return true;
     return false;
 }
 
-void worker_claims_list(struct worker_claims *claims, const char *const *jobs, int count)
+void worker_claims_list(struct worker_claims *claims, const struct worker_live_job *jobs, int count)
 {
     for (uint32_t i = 0; i < claims->count; i++) {
         struct worker_claim *claim = &claims->items[i];

@@ -16,6 +16,8 @@
 
 #define WORKER_CLAIMS_NEVER UINT64_MAX
 
+struct worker_live_job; /* worker/core.h */
+
 struct worker_claim {
     char *job; /* owned */
     uint64_t job_hash, low_water;
@@ -41,7 +43,7 @@ void worker_claims_close(struct worker_claims *claims, uint32_t claim);
 /* Hearing of a claim makes it live. */
 void worker_claims_move(struct worker_claims *claims, uint32_t claim, uint64_t low_water);
 /* Those whose job is not in the list fade; those without an open handle are forgotten. */
-void worker_claims_list(struct worker_claims *claims, const char *const *jobs, int count);
+void worker_claims_list(struct worker_claims *claims, const struct worker_live_job *jobs, int count);
 
 /* Low-waters of live claims, ascending. Valid until the claims change. False: no memory. */
 bool worker_claims_sort(struct worker_claims *claims);

@@ -235,6 +235,7 @@ static enum base_code on_get(struct connection *connection, const struct wire_he
                              .to = header->to,
                              .insist = header->flags & WIRE_FLAG_INSIST,
                              .death = header->flags & WIRE_FLAG_DEATH,
+                             .hedge = header->flags & WIRE_FLAG_HEDGE,
                              .mark_epoch = mark.epoch,
                              .mark_position = mark.position};
     worker_core_get(connection->serve->options.core, base_clock_now_ns(), connection->core, &get);

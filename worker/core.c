@@ -299,7 +299,7 @@ void worker_core_stream_plan(struct worker_core *core, int64_t now_ns, const uin
 }
 
 void worker_core_stream_jobs(struct worker_core *core, int64_t now_ns, const uint8_t hash[32],
-                             const char *const *jobs, int count)
+                             const struct worker_live_job *jobs, int count)
 {
     struct worker_stream *stream = worker_core_find_stream(core, hash, NULL);
     if (!stream)
@@ -312,11 +312,11 @@ void worker_core_stream_jobs(struct worker_core *core, int64_t now_ns, const uin
 
 void worker_core_drain(struct worker_core *core, int64_t now_ns)
 {
-    (void)now_ns;
     core->draining = true;
     for (uint32_t i = 0; i < core->stream_capacity; i++)
         if (core->streams[i])
             refuse_queued(core, core->streams[i], "this worker is draining");
+    worker_block_admit(core, now_ns);
 }
 
 bool worker_core_idle(const struct worker_core *core)
@@ -326,10 +326,13 @@ bool worker_core_idle(const struct worker_core *core)
 
 /* ---- looking in ---- */
 
-void worker_core_counts(const struct worker_core *core, struct worker_counts *counts)
+void worker_core_counts(const struct worker_core *core, int64_t now_ns, struct worker_counts *counts)
 {
     *counts = core->counts;
     counts->staged_bytes = core->arena.size_bytes - core->arena.free_bytes;
+    struct worker_load load = worker_load_now(&core->load, now_ns);
+    counts->queue_ms = load.queue_ms;
+    counts->making_share = load.making_share;
 }
 
 void worker_core_fronts(const struct worker_core *core,

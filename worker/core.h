@@ -56,12 +56,12 @@ struct worker_core_options {
                                wire */
 };
 
-/* Why a block is made. All but FIRST count as remade. HEDGE is never said yet. */
+/* Why a block is made. All but FIRST count as remade. */
 enum worker_cause {
     WORKER_CAUSE_FIRST,
-    WORKER_CAUSE_PLAN,  /* INSIST where we are not the home */
-    WORKER_CAUSE_DEATH, /* INSIST | DEATH where we are not the home */
-    WORKER_CAUSE_HEDGE,
+    WORKER_CAUSE_PLAN,     /* INSIST where we are not the home */
+    WORKER_CAUSE_DEATH,    /* INSIST | DEATH where we are not the home */
+    WORKER_CAUSE_HEDGE,    /* INSIST | HEDGE where we are not the home */
     WORKER_CAUSE_PRESSURE, /* made here before, and evicted while a live claim was still to use it */
     WORKER_CAUSE_LATE,     /* made here before, and asked again when all claims had passed it */
     WORKER_CAUSES,
@@ -133,10 +133,14 @@ void worker_core_stream_remove(struct worker_core *core, int64_t now_ns, const u
 /* A plan that is not newer than the one we have is ignored. Unknown streams, too. */
 void worker_core_stream_plan(struct worker_core *core, int64_t now_ns, const uint8_t stream[32],
                              const struct scheduler_plan *plan);
+struct worker_live_job {
+    const char *job;
+    double weight; /* its share of the making beside others; not finite or <= 0 counts as 1 */
+};
 /* The live jobs: claims of others fade, until they are heard of again. While the server is away the last list
  * stays. */
 void worker_core_stream_jobs(struct worker_core *core, int64_t now_ns, const uint8_t stream[32],
-                             const char *const *jobs, int count);
+                             const struct worker_live_job *jobs, int count);
 /* Nothing new is made from now on; queued requests get RETRY; staged blocks and those in the making are
  * served. */
 void worker_core_drain(struct worker_core *core, int64_t now_ns);
@@ -163,8 +167,8 @@ struct worker_get {
     uint64_t request, block;
     uint32_t handle, epoch, plan, slack_ms;
     uint16_t from, to;
-    bool insist, death;
-    uint32_t mark_epoch; /* low-water: the rank's first position not yet received */
+    bool insist, death, hedge; /* death, hedge: why it insists */
+    uint32_t mark_epoch;       /* low-water: the rank's first position not yet received */
     uint64_t mark_position;
 };
 void worker_core_get(struct worker_core *core, int64_t now_ns, uint64_t connection,
@@ -195,8 +199,11 @@ struct worker_counts {
     /* now */
     uint64_t connections, handles, streams, claims, waiting, sending;
     uint64_t blocks_queued, blocks_making, blocks_ready, staged_bytes;
+    /* smoothed over seconds */
+    double queue_ms; /* from QUEUED to MAKING; falls while nothing is queued, rises while the queue stands */
+    double making_share; /* of making_max, in use */
 };
-void worker_core_counts(const struct worker_core *core, struct worker_counts *counts);
+void worker_core_counts(const struct worker_core *core, int64_t now_ns, struct worker_counts *counts);
 
 /* For StreamFront: calls `visit` for each live stream that had a request. */
 struct worker_front {

@@ -8,6 +8,7 @@
 #include "worker/claims.h"
 #include "worker/core.h"
 #include "worker/history.h"
+#include "worker/load.h"
 #include "worker/shelf.h"
 #include "worker/slots.h"
 
@@ -49,7 +50,7 @@ struct worker_block {
     enum worker_cause cause;
     uint64_t offset, size_bytes; /* MAKING, READY */
     int64_t deadline_ns;         /* QUEUED, MAKING; RESTING: until */
-    int64_t since_ns;            /* MAKING */
+    int64_t since_ns;            /* QUEUED, MAKING */
     uint32_t heap_at, first_waiter, waiters, pins, attempts;
     char *text; /* RESTING: why; owned */
 };
@@ -97,6 +98,7 @@ struct worker_core {
     struct worker_queued_action *actions; /* a ring */
     uint32_t action_first, action_count, action_capacity;
     char *taken_text;
+    struct worker_load load;
     struct worker_counts counts;
 };
 
@@ -119,11 +121,10 @@ static inline struct worker_block *worker_block_at(const struct worker_core *cor
 uint64_t worker_block_start(const struct worker_stream *stream, uint32_t epoch, uint64_t number);
 uint32_t worker_block_rows(const struct worker_stream *stream, uint64_t number);
 uint32_t worker_block_find(const struct worker_core *core, uint32_t stream, uint32_t epoch, uint64_t number);
-/* ABSENT -> QUEUED. WORKER_NONE: no memory. */
-uint32_t worker_block_queue(struct worker_core *core, uint32_t stream, uint32_t epoch, uint64_t number,
-                            int64_t deadline_ns);
-void worker_block_requeue(struct worker_core *core, uint32_t index,
-                          int64_t deadline_ns); /* RESTING -> QUEUED */
+/* ABSENT -> QUEUED: stream, epoch, number, cause, since and deadline are those of `asked`. WORKER_NONE: no memory. */
+uint32_t worker_block_queue(struct worker_core *core, const struct worker_block *asked);
+/* RESTING -> QUEUED */
+void worker_block_requeue(struct worker_core *core, uint32_t index, int64_t now_ns, int64_t deadline_ns);
 void worker_block_hasten(struct worker_core *core, uint32_t index,
                          int64_t deadline_ns);                      /* an earlier deadline */
 void worker_block_forget(struct worker_core *core, uint32_t index); /* -> ABSENT, no pins, no waiters */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/report.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "worker/make.h"
 #include "worker/serve.h"
@@ -245,7 +246,7 @@ static void add_table(struct worker_report *report, struct base_metric *table, i
 static void fill_counters(struct worker_report *report, const struct worker_report_sync *from)
 {
     struct worker_counts counts;
-    worker_core_counts(from->core, &counts);
+    worker_core_counts(from->core, base_clock_now_ns(), &counts);
     for (int i = 0; i < CORE_METRICS; i++) {
         uint64_t value;
         memcpy(&value, (const char *)&counts + core_metrics[i].offset, sizeof value);

@@ -191,6 +191,19 @@ static uint64_t home_of(const struct worker_stream *stream, uint32_t epoch, uint
     return stream->homes[scheduler_plan_slot(stream->family, stream->uses_epoch, epoch, number)];
 }
 
+static enum worker_cause cause_of(const struct worker_stream *stream, const struct worker_get *get,
+                                  bool elsewhere)
+{
+    bool pressed = false, insisted = elsewhere && get->insist;
+    if (insisted && get->hedge)
+        return WORKER_CAUSE_HEDGE;
+    if (worker_history_was_made(&stream->history, stream->uses_epoch ? get->epoch : 0, get->block, &pressed))
+        return pressed ? WORKER_CAUSE_PRESSURE : WORKER_CAUSE_LATE;
+    if (insisted)
+        return get->death ? WORKER_CAUSE_DEATH : WORKER_CAUSE_PLAN;
+    return WORKER_CAUSE_FIRST;
+}
+
 /* The block is absent: made here, or somebody else's. */
 static void ask_absent(struct worker_core *core, int64_t now_ns, uint32_t index, const struct worker_get *get)
 {
@@ -209,13 +222,15 @@ static void ask_absent(struct worker_core *core, int64_t now_ns, uint32_t index,
         moved(core, index, home);
         return;
     }
-    uint32_t block =
-        worker_block_queue(core, stream_index, epoch, get->block, now_ns + get->slack_ms * BASE_NS_PER_MS);
-    if (block == WORKER_NONE)
-        return;
-    if (home != core->options.worker && get->insist)
-        worker_block_at(core, block)->cause = get->death ? WORKER_CAUSE_DEATH : WORKER_CAUSE_PLAN;
-    join_block(core, index, block);
+    struct worker_block asked = {.stream = stream_index,
+                                 .epoch = epoch,
+                                 .number = get->block,
+                                 .cause = cause_of(stream, get, home != core->options.worker),
+                                 .since_ns = now_ns,
+                                 .deadline_ns = now_ns + get->slack_ms * BASE_NS_PER_MS};
+    uint32_t block = worker_block_queue(core, &asked);
+    if (block != WORKER_NONE)
+        join_block(core, index, block);
 }
 
 static void ask_resting(struct worker_core *core, int64_t now_ns, uint32_t index, uint32_t block_index,
@@ -230,7 +245,7 @@ static void ask_resting(struct worker_core *core, int64_t now_ns, uint32_t index
                              block->text ? block->text : "unavailable");
         return;
     }
-    worker_block_requeue(core, block_index, now_ns + get->slack_ms * BASE_NS_PER_MS);
+    worker_block_requeue(core, block_index, now_ns, now_ns + get->slack_ms * BASE_NS_PER_MS);
     join_block(core, index, block_index);
 }
 

@@ -280,10 +280,10 @@ static void order_stream(struct worker_streams *streams, int64_t now_ns,
     struct scheduler_plan plan;
     if (read_plan(order->plan, &plan))
         worker_core_stream_plan(core, now_ns, stream.hash, &plan);
-    const char *jobs[JOBS_MAX];
+    struct worker_live_job jobs[JOBS_MAX];
     int count = order->n_live < JOBS_MAX ? (int)order->n_live : JOBS_MAX;
     for (int i = 0; i < count; i++)
-        jobs[i] = order->live[i]->job;
+        jobs[i] = (struct worker_live_job){order->live[i]->job, order->live[i]->weight};
     worker_core_stream_jobs(core, now_ns, stream.hash, jobs, count);
 }
 

@@ -38,8 +38,10 @@ enum {
     WIRE_FLAG_INSIST = 1 << 0,    /* GET: make it, whatever the plan says */
     WIRE_FLAG_DEATH = 1 << 1,     /* GET with INSIST: the home died for this client (for remade metrics) */
     WIRE_FLAG_REPLY = 1 << 2,     /* HELLO, OPEN, PAGE: the worker's answer */
+    WIRE_FLAG_HEDGE = 1 << 3,     /* GET with INSIST: the home is silent (for remade metrics) */
 };
-#define WIRE_FLAGS_KNOWN (WIRE_FLAG_CRITICAL | WIRE_FLAG_INSIST | WIRE_FLAG_DEATH | WIRE_FLAG_REPLY)
+#define WIRE_FLAGS_KNOWN                                                                                     \
+    (WIRE_FLAG_CRITICAL | WIRE_FLAG_INSIST | WIRE_FLAG_DEATH | WIRE_FLAG_REPLY | WIRE_FLAG_HEDGE)
 
 enum { WIRE_WAIT_QUEUED = 1, WIRE_WAIT_MAKING = 2 };
 

@@ -250,7 +250,7 @@ static void carry_out(struct sim_worker *worker, const struct worker_action *act
 static void check_counts(struct sim_worker *worker)
 {
     struct worker_counts counts;
-    worker_core_counts(worker->core, &counts);
+    worker_core_counts(worker->core, worker->world->now_ns, &counts);
     if (counts.staged_bytes > worker->staging_bytes)
         sim_fail(worker->world, "worker %u stages %llu of %llu bytes", (unsigned)worker->id,
                  (unsigned long long)counts.staged_bytes, (unsigned long long)worker->staging_bytes);
@@ -304,7 +304,10 @@ static void order_stream(struct sim_worker *worker, int at)
     if (worker->orders->streams[at].plan)
         worker_core_stream_plan(worker->core, now_ns, candidate->stream.hash,
                                 &worker->orders->streams[at].plan->plan);
-    worker_core_stream_jobs(worker->core, now_ns, candidate->stream.hash, worker->orders->streams[at].jobs,
+    struct worker_live_job jobs[SIM_JOBS];
+    for (int i = 0; i < worker->orders->streams[at].job_count; i++)
+        jobs[i] = (struct worker_live_job){worker->orders->streams[at].jobs[i], 1};
+    worker_core_stream_jobs(worker->core, now_ns, candidate->stream.hash, jobs,
                             worker->orders->streams[at].job_count);
 }
 

@@ -400,7 +400,7 @@ static void check_rest(struct sim_world *world)
         struct worker_counts counts;
         if (!worker->core)
             continue;
-        worker_core_counts(worker->core, &counts);
+        worker_core_counts(worker->core, world->now_ns, &counts);
         if (counts.waiting + counts.sending + counts.connections + counts.handles + counts.blocks_making +
                 counts.blocks_queued >
             0)

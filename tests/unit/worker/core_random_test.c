@@ -178,11 +178,11 @@ static void event_cancel(int c)
 static void event_jobs(void)
 {
     int s = (int)draw(2);
-    const char *list[CONNECTIONS];
+    struct worker_live_job list[CONNECTIONS];
     int count = 0;
     for (int c = 0; c < CONNECTIONS; c++) {
         if (draw(4) > 0)
-            list[count++] = jobs[c];
+            list[count++] = (struct worker_live_job){jobs[c], 1 + draw(3)};
         else
             model.claims[c][s].live = false;
     }

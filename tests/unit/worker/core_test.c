@@ -26,23 +26,26 @@ static uint64_t begin(int blocks)
 /* ---- who makes a block ---- */
 
 static const struct {
-    bool ours, insist, death;
+    bool ours, insist, death, hedge;
     uint32_t plan; /* the request's; ours is 3 */
     bool drain;
     enum worker_action_kind answer; /* WORKER_MAKE: it is made */
     enum worker_cause cause;
 } asked[] = {
-    {true, false, false, 3, false, WORKER_MAKE, WORKER_CAUSE_FIRST},
-    {true, true, false, 3, false, WORKER_MAKE, WORKER_CAUSE_FIRST},
-    {true, true, true, 3, false, WORKER_MAKE, WORKER_CAUSE_FIRST},
-    {false, false, false, 3, false, WORKER_SEND_MOVED, 0},
-    {false, false, false, 2, false, WORKER_SEND_MOVED, 0},
-    {false, false, false, 4, false, WORKER_MAKE, WORKER_CAUSE_FIRST},
-    {false, true, false, 3, false, WORKER_MAKE, WORKER_CAUSE_PLAN},
-    {false, true, true, 3, false, WORKER_MAKE, WORKER_CAUSE_DEATH},
-    {true, false, false, 3, true, WORKER_SEND_RETRY, 0},
-    {true, true, false, 3, true, WORKER_SEND_RETRY, 0},
-    {false, false, false, 3, true, WORKER_SEND_RETRY, 0},
+    {true, false, false, false, 3, false, WORKER_MAKE, WORKER_CAUSE_FIRST},
+    {true, true, false, false, 3, false, WORKER_MAKE, WORKER_CAUSE_FIRST},
+    {true, true, true, false, 3, false, WORKER_MAKE, WORKER_CAUSE_FIRST},
+    {false, false, false, false, 3, false, WORKER_SEND_MOVED, 0},
+    {false, false, false, false, 2, false, WORKER_SEND_MOVED, 0},
+    {false, false, false, false, 4, false, WORKER_MAKE, WORKER_CAUSE_FIRST},
+    {false, true, false, false, 3, false, WORKER_MAKE, WORKER_CAUSE_PLAN},
+    {false, true, true, false, 3, false, WORKER_MAKE, WORKER_CAUSE_DEATH},
+    {true, true, false, true, 3, false, WORKER_MAKE, WORKER_CAUSE_FIRST},
+    {false, true, false, true, 3, false, WORKER_MAKE, WORKER_CAUSE_HEDGE},
+    {false, false, false, true, 3, false, WORKER_SEND_MOVED, 0},
+    {true, false, false, false, 3, true, WORKER_SEND_RETRY, 0},
+    {true, true, false, false, 3, true, WORKER_SEND_RETRY, 0},
+    {false, false, false, false, 3, true, WORKER_SEND_RETRY, 0},
 };
 
 static void test_who_makes_it(void **state)
@@ -53,6 +56,7 @@ static void test_who_makes_it(void **state)
         struct worker_get get = bed_get_of(&bed, 0, 1, bed_block(&bed, 0, 1, 0, asked[i].ours, 2));
         get.insist = asked[i].insist;
         get.death = asked[i].death;
+        get.hedge = asked[i].hedge;
         get.plan = asked[i].plan;
         if (asked[i].drain)
             worker_core_drain(bed.core, bed.now_ns);
@@ -210,7 +214,7 @@ static void test_what_is_out_of_range_fails(void **state)
         assert_int_equal(request->action.code, BASE_INVALID);
     }
     struct worker_counts counts;
-    worker_core_counts(bed.core, &counts);
+    worker_core_counts(bed.core, bed.now_ns, &counts);
     assert_int_equal(counts.invalid, sizeof wrong / sizeof *wrong);
     assert_int_equal(bed.drops, 0);
     assert_int_equal(bed.makes, 0);
@@ -533,7 +537,7 @@ static void test_claims_fade_with_the_membership(void **state)
     worker_core_mark(bed.core, bed.now_ns, a, 1, 0, 80);
     worker_core_block(bed.core, bed.streams[0].hash, 0, 4, &use);
     assert_int_equal(use, 32);
-    const char *only_a[] = {"a"};
+    static const struct worker_live_job only_a[] = {{"a", 1}};
     worker_core_stream_jobs(bed.core, bed.now_ns, bed.streams[0].hash, only_a, 1);
     worker_core_block(bed.core, bed.streams[0].hash, 0, 4, &use);
     assert_true(use == UINT64_MAX);
@@ -625,7 +629,7 @@ static void test_used_bytes_give_the_rest_back(void **state)
     worker_core_made(bed.core, bed.now_ns, bed.making[0].block, &made);
     bed_take(&bed);
     struct worker_counts counts;
-    worker_core_counts(bed.core, &counts);
+    worker_core_counts(bed.core, bed.now_ns, &counts);
     assert_int_equal(counts.staged_bytes, 4096);
     bed_stop(&bed);
 }

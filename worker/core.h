@@ -85,6 +85,15 @@ enum worker_action_kind {
     WORKER_STREAM_GONE, /* stream: removed, and no block or handle of it is left: free what belongs to it */
 };
 
+/* A block of another stream of the family, same epoch and number, that is made from the same items. */
+#define WORKER_SIBLINGS 3
+struct worker_sibling {
+    void *stream;
+    uint64_t block, offset, size_bytes;
+    enum worker_cause cause;
+    uint16_t jobs;
+};
+
 struct worker_action {
     enum worker_action_kind kind;
     uint64_t connection, request;
@@ -105,6 +114,9 @@ struct worker_action {
     enum base_code code;
     enum worker_cause cause;
     bool making;
+    struct worker_sibling
+        siblings[WORKER_SIBLINGS]; /* MAKE: made together with it, each with a worker_core_made */
+    int sibling_count;
 };
 
 /* ---- life ---- */
@@ -184,6 +196,7 @@ struct worker_made {
     const char *text;    /* names item and cause; NULL when OK */
     uint64_t used_bytes; /* from the block's start; memory behind it is given back (0: all is used) */
     int64_t cost_ns;     /* how long it took, for estimates */
+    int64_t cpu_ns;      /* of prep threads; of blocks made together for all of them, said with each */
 };
 void worker_core_made(struct worker_core *core, int64_t now_ns, uint64_t block,
                       const struct worker_made *made);

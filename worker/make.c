@@ -34,24 +34,30 @@ struct making {
     struct base_task task;
     struct worker_make *make;
     struct making *next; /* of all, and in the order of begin */
-    struct worker_kit *kit;
-    struct scheduler_order *order;
+    struct making_block {
+        struct worker_kit *kit;
+        uint64_t handle, used_bytes;
+        enum worker_cause cause;
+        uint16_t jobs;
+    } blocks[PIPELINE_SIBLINGS];
+    uint32_t block_count;
+    struct scheduler_order *order; /* the first kit's: siblings have the same */
     struct worker_rows *rows;
-    uint64_t block, number;
+    uint64_t number;
     uint32_t epoch, row_count;
-    enum worker_cause cause;
-    uint16_t jobs;
-    int64_t begun_ns;
+    int64_t begun_ns, cpu_ns;
     _Atomic int64_t deadline_ns;
     enum stage stage;   /* that has ended: written by its thread, read by step */
     bool waits_for_raw; /* loop thread */
-    uint64_t raw_wanted_bytes, raw_held_bytes, used_bytes;
+    uint64_t raw_wanted_bytes, raw_held_bytes;
+    uint32_t shared; /* rows */
     _Atomic uint32_t reads_left;
     _Atomic bool read_failed;
     struct base_error error;
     struct finding *findings; /* owned */
     struct read_task reads[]; /* one a row */
 };
+_Static_assert(WORKER_SIBLINGS + 1 == PIPELINE_SIBLINGS, "a block and its siblings");
 
 struct worker_make {
     struct worker_make_options options;
@@ -71,6 +77,13 @@ static const struct base_metric metric_table[WORKER_MAKE_METRICS] = {
                                   .help = "Bytes of raw items read"},
     [WORKER_METRIC_READ_ERRORS] = {.name = "millrace_worker_read_errors_total",
                                    .help = "Raw items that were missing, changed or unreadable"},
+    [WORKER_METRIC_DECODED_ITEMS] = {.name = "millrace_worker_items_decoded_total",
+                                     .help = "Raw items decoded"},
+    [WORKER_METRIC_SHARED_ROWS] = {.name = "millrace_worker_rows_shared_total",
+                                   .help =
+                                       "Rows made from an item that was decoded for another stream's row"},
+    [WORKER_METRIC_TOGETHER_BLOCKS] = {.name = "millrace_worker_blocks_together_total",
+                                       .help = "Blocks made together with those of other streams"},
     [WORKER_METRIC_PREP_NS] = {.name = "millrace_worker_prep_seconds_total",
                                .help = "CPU time of prep threads in decode and transform",
                                .scale = 1e-9},
@@ -137,7 +150,7 @@ static void free_making(struct making *making)
         free(making->findings);
         making->findings = next;
     }
-    worker_kit_put_order(making->kit, making->order);
+    worker_kit_put_order(making->blocks[0].kit, making->order);
     worker_rows_destroy(making->rows);
     free(making);
 }
@@ -171,23 +184,26 @@ static void count_rows(struct worker_make *make, const struct worker_rows *rows)
     static const int metric[] = {[WIRE_ROW_OK] = WORKER_METRIC_ROWS_OK,
                                  [WIRE_ROW_SUBSTITUTED] = WORKER_METRIC_ROWS_SUBSTITUTED,
                                  [WIRE_ROW_BAD] = WORKER_METRIC_ROWS_BAD};
-    for (uint32_t i = 0; i < rows->count; i++)
+    for (uint32_t i = 0; i < rows->block_count * rows->count; i++)
         base_metric_add(&make->metrics[metric[rows->row[i].status]], 1);
+    if (rows->block_count > 1)
+        base_metric_add(&make->metrics[WORKER_METRIC_TOGETHER_BLOCKS], rows->block_count);
 }
 
-static void log_made(const struct making *making, int64_t took_ns)
+static void log_made(const struct making *making, const struct making_block *block, int64_t took_ns)
 {
-    base_log(BASE_LOG_INFO, "block_made", "stream=%s epoch=%u block=%llu rows=%u cause=%s ms=%.1f jobs=%u",
-             making->kit->hex, (unsigned)making->epoch, (unsigned long long)making->number,
-             (unsigned)making->row_count, worker_cause_name(making->cause), (double)took_ns / 1e6,
-             (unsigned)making->jobs);
+    base_log(BASE_LOG_INFO, "block_made",
+             "stream=%s epoch=%u block=%llu rows=%u cause=%s ms=%.1f jobs=%u together=%u shared=%u",
+             block->kit->hex, (unsigned)making->epoch, (unsigned long long)making->number,
+             (unsigned)making->row_count, worker_cause_name(block->cause), (double)took_ns / 1e6,
+             (unsigned)block->jobs, (unsigned)making->block_count, (unsigned)making->shared);
 }
 
-static void log_not_made(const struct making *making)
+static void log_not_made(const struct making *making, const struct making_block *block)
 {
     char quoted[2 * BASE_ERROR_TEXT_BYTES];
     base_log(BASE_LOG_WARN, "block_not_made", "stream=%s epoch=%u block=%llu code=%s error=%s",
-             making->kit->hex, (unsigned)making->epoch, (unsigned long long)making->number,
+             block->kit->hex, (unsigned)making->epoch, (unsigned long long)making->number,
              base_error_name(making->error.code), base_log_quote(making->error.text, quoted, sizeof quoted));
 }
 
@@ -197,11 +213,11 @@ static void tell_findings(struct making *making)
     char name[600], cause[600];
     for (const struct finding *finding = making->findings; finding; finding = finding->next) {
         base_log(BASE_LOG_WARN, "bad_item", "dataset=%s item=%llu name=%s cause=%s",
-                 making->kit->dataset->name, (unsigned long long)finding->item,
+                 making->blocks[0].kit->dataset->name, (unsigned long long)finding->item,
                  base_log_quote(finding->name, name, sizeof name),
                  base_log_quote(finding->cause, cause, sizeof cause));
         base_metric_add(&make->metrics[WORKER_METRIC_BAD_ITEMS], 1);
-        make->options.events->bad_item(make->options.context, making->kit->dataset, finding->item,
+        make->options.events->bad_item(make->options.context, making->blocks[0].kit->dataset, finding->item,
                                        finding->name, finding->cause);
     }
 }
@@ -253,25 +269,33 @@ static void forget(struct making *making)
     free_making(making);
 }
 
+/* The making is forgotten before anybody hears of its blocks: who hears begins others. */
 static void finish(struct making *making)
 {
     struct worker_make *make = making->make;
+    struct making_block blocks[PIPELINE_SIBLINGS];
     struct base_error error = making->error;
-    uint64_t block = making->block;
-    int64_t took_ns = base_clock_now_ns() - making->begun_ns;
-    struct worker_made made = {.code = error.code, .used_bytes = making->used_bytes, .cost_ns = took_ns};
-    if (error.code == BASE_OK) {
-        log_made(making, took_ns);
+    uint32_t count = making->block_count;
+    struct worker_made made = {.code = error.code,
+                               .text = error.code != BASE_OK ? error.text : NULL,
+                               .cost_ns = base_clock_now_ns() - making->begun_ns,
+                               .cpu_ns = making->cpu_ns};
+    memcpy(blocks, making->blocks, sizeof blocks);
+    for (uint32_t i = 0; i < count; i++)
+        if (error.code == BASE_OK)
+            log_made(making, &blocks[i], made.cost_ns);
+        else
+            log_not_made(making, &blocks[i]);
+    if (error.code == BASE_OK)
         count_rows(make, making->rows);
-    } else {
-        made.text = error.text;
-        log_not_made(making);
-    }
     tell_findings(making);
     give_raw(making);
     forget(making);
     wake_waiting(make);
-    make->options.events->made(make->options.context, block, &made);
+    for (uint32_t i = 0; i < count; i++) {
+        made.used_bytes = blocks[i].used_bytes;
+        make->options.events->made(make->options.context, blocks[i].handle, &made);
+    }
 }
 
 static void look_up(struct making *making);
@@ -373,15 +397,16 @@ static void run_read(struct base_task *task, int thread)
 
 static void start_reads(struct making *making)
 {
-    uint32_t wanted = making->rows->wanted, started = 0;
-    if (wanted == 0) { /* all rows are bad without a substitute */
+    struct worker_rows *rows = making->rows;
+    uint32_t reads = rows->reads, started = 0;
+    if (reads == 0) { /* all rows are bad without a substitute */
         making->task.run = run_prep;
         base_pool_post(making->make->prep, &making->task, making->deadline_ns);
         return;
     }
-    atomic_store(&making->reads_left, wanted);
-    for (uint32_t i = 0; started < wanted; i++) {
-        if (making->rows->row[i].state != WORKER_ROW_WANTED)
+    atomic_store(&making->reads_left, reads);
+    for (uint32_t i = 0; started < reads; i++) { /* the last one that is posted takes the making away */
+        if (rows->row[i].borrows || rows->row[i].state != WORKER_ROW_WANTED)
             continue;
         making->reads[i] = (struct read_task){.task.run = run_read, .making = making, .row = i};
         started++;
@@ -391,14 +416,15 @@ static void start_reads(struct making *making)
 
 /* ---- prep threads ---- */
 
-static void find(struct making *making, uint64_t item, const struct base_error *error)
+static void find(void *context, uint64_t item, const struct base_error *error)
 {
+    struct making *making = context;
     struct manifest_entry entry;
     struct finding *finding = calloc(1, sizeof *finding);
     if (!finding)
         return;
     finding->item = item;
-    if (manifest_entry(making->kit->dataset->manifest, item, &entry, NULL) == BASE_OK)
+    if (manifest_entry(making->blocks[0].kit->dataset->manifest, item, &entry, NULL) == BASE_OK)
         snprintf(finding->name, sizeof finding->name, "%.255s", entry.name);
     snprintf(finding->cause, sizeof finding->cause, "%.255s", error->text);
     finding->next = making->findings;
@@ -410,51 +436,69 @@ static void run_prep(struct base_task *task, int thread)
     struct making *making = (struct making *)((char *)task - offsetof(struct making, task));
     struct worker_make *make = making->make;
     struct worker_rows *rows = making->rows;
-    int64_t cpu_ns = base_clock_thread_cpu_ns();
-    for (uint32_t i = 0; i < rows->count && making->error.code == BASE_OK; i++) {
-        if (rows->row[i].state != WORKER_ROW_READ)
-            continue;
-        bool news = false;
-        uint64_t item = rows->row[i].used_item;
-        struct base_error error = {0};
-        enum base_code code = worker_rows_make(rows, i, make->scratch[thread], &news, &error);
-        if (code == BASE_BAD_SAMPLE && news)
-            find(making, item, &error);
-        else if (code != BASE_OK && code != BASE_BAD_SAMPLE)
-            making->error = error;
-    }
-    if (making->error.code == BASE_OK && rows->wanted == 0)
-        making->used_bytes = worker_rows_finish(rows);
-    base_metric_add(&make->metrics[WORKER_METRIC_PREP_NS], base_clock_thread_cpu_ns() - cpu_ns);
+    struct worker_rows_work work = {.scratch = make->scratch[thread], .bad = find, .context = making};
+    int64_t begun_ns = base_clock_thread_cpu_ns();
+    for (uint32_t i = 0; i < rows->count && making->error.code == BASE_OK; i++)
+        worker_rows_make(rows, i, &work, &making->error);
+    for (uint32_t i = 0; i < rows->block_count && making->error.code == BASE_OK && rows->wanted == 0; i++)
+        making->blocks[i].used_bytes = worker_rows_finish(rows, i);
+    int64_t cpu_ns = base_clock_thread_cpu_ns() - begun_ns;
+    making->cpu_ns += cpu_ns;
+    making->shared += work.shared;
+    base_metric_add(&make->metrics[WORKER_METRIC_PREP_NS], cpu_ns);
+    base_metric_add(&make->metrics[WORKER_METRIC_DECODED_ITEMS], work.decodes);
+    base_metric_add(&make->metrics[WORKER_METRIC_SHARED_ROWS], work.shared);
     say(making, STAGE_PREPARED);
 }
 
 /* ---- begin ---- */
 
+static void take_blocks(struct making *making, const struct worker_action *action,
+                        struct worker_rows_block *rows)
+{
+    uint8_t *staging = making->make->options.staging;
+    making->block_count = 1 + (uint32_t)action->sibling_count;
+    making->blocks[0] = (struct making_block){action->stream, action->block, 0, action->cause, action->jobs};
+    rows[0] = (struct worker_rows_block){action->stream, staging + action->offset};
+    for (int i = 0; i < action->sibling_count; i++) {
+        const struct worker_sibling *sibling = &action->siblings[i];
+        making->blocks[i + 1] =
+            (struct making_block){sibling->stream, sibling->block, 0, sibling->cause, sibling->jobs};
+        rows[i + 1] = (struct worker_rows_block){sibling->stream, staging + sibling->offset};
+    }
+}
+
+/* Without memory for a making, say so at once: the blocks rest. */
+static void refuse(struct worker_make *make, const struct worker_action *action)
+{
+    struct worker_made made = {.code = BASE_NO_MEMORY, .text = "worker: no memory for a block's rows"};
+    make->options.events->made(make->options.context, action->block, &made);
+    for (int i = 0; i < action->sibling_count; i++)
+        make->options.events->made(make->options.context, action->siblings[i].block, &made);
+}
+
 void worker_make_begin(struct worker_make *make, const struct worker_action *action)
 {
     struct worker_kit *kit = action->stream;
-    struct making *making = calloc(1, sizeof *making + action->rows * sizeof making->reads[0]);
-    if (!making) { /* without memory for this, say so at once: the block rests */
-        struct worker_made made = {.code = BASE_NO_MEMORY, .text = "worker: no memory for a block's rows"};
-        make->options.events->made(make->options.context, action->block, &made);
+    struct worker_rows_block blocks[PIPELINE_SIBLINGS];
+    size_t reads = (size_t)action->rows * (1 + (size_t)action->sibling_count);
+    struct making *making = calloc(1, sizeof *making + reads * sizeof making->reads[0]);
+    if (!making) {
+        refuse(make, action);
         return;
     }
     making->make = make;
-    making->kit = kit;
-    making->block = action->block;
+    take_blocks(making, action, blocks);
     making->number = action->number;
     making->epoch = action->epoch;
     making->row_count = action->rows;
-    making->cause = action->cause;
-    making->jobs = action->jobs;
     making->begun_ns = base_clock_now_ns();
     making->deadline_ns = action->deadline_ns;
     making->next = make->first;
     make->first = making;
     if (worker_kit_get_order(kit, action->epoch, &making->order, &making->error) == BASE_OK)
         making->rows =
-            worker_rows_create(kit, make->options.staging + action->offset, action->epoch,
+            worker_rows_create(blocks, making->block_count, action->epoch,
                                action->number * kit->stream.pipeline.block_rows, action->rows, making->order);
     if (making->rows) {
         look_up(making);
@@ -465,10 +509,18 @@ void worker_make_begin(struct worker_make *make, const struct worker_action *act
     say(making, STAGE_READ_FAILED);
 }
 
+static bool makes(const struct making *making, uint64_t block)
+{
+    for (uint32_t i = 0; i < making->block_count; i++)
+        if (making->blocks[i].handle == block)
+            return true;
+    return false;
+}
+
 void worker_make_hasten(struct worker_make *make, uint64_t block, int64_t deadline_ns)
 {
     for (struct making *making = make->first; making; making = making->next) {
-        if (making->block != block)
+        if (!makes(making, block) || making->deadline_ns <= deadline_ns)
             continue;
         making->deadline_ns = deadline_ns;
         if (!base_pool_rekey(make->prep, &making->task, deadline_ns))

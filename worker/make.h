@@ -7,6 +7,7 @@
  *              +------------------------------|----------------------|--- rows found bad ---------+       |
  *                                             +----------------------+----> made(UNAVAILABLE) <-----------+ (no memory)
  *
+ * Sibling blocks (struct worker_sibling) are one making: one look-up, one read and one decode an item.
  * A row found bad keeps its cause and fetches its seeded substitute, at most 16 of them; then it is `bad`: zeros, label -100.
  * All functions are for the loop thread, which owns the mailbox.
  */
@@ -24,7 +25,7 @@
 struct worker_make;
 
 struct worker_make_events {
-    /* Exactly once a begun block; inside begin only when memory is out. */
+    /* Exactly once a begun block, siblings one after the other; inside begin only when memory is out. */
     void (*made)(void *context, uint64_t block, const struct worker_made *made);
     /* News of an item that is a bad sample. */
     void (*bad_item)(void *context, const struct worker_dataset *dataset, uint64_t item, const char *name,
@@ -46,7 +47,7 @@ enum base_code worker_make_start(struct worker_make **make, const struct worker_
 /* Waits for running tasks; blocks begun are dropped without a word. Drains the mailbox. Clears *make. */
 void worker_make_stop(struct worker_make **make);
 
-/* Carries out a MAKE action; its stream is a struct worker_kit. */
+/* Carries out a MAKE action; its stream, and those of its siblings, are struct worker_kit. */
 void worker_make_begin(struct worker_make *make, const struct worker_action *action);
 void worker_make_hasten(struct worker_make *make, uint64_t block, int64_t deadline_ns);
 
@@ -54,6 +55,9 @@ enum {
     WORKER_METRIC_READ_ITEMS,
     WORKER_METRIC_READ_BYTES,
     WORKER_METRIC_READ_ERRORS,
+    WORKER_METRIC_DECODED_ITEMS,
+    WORKER_METRIC_SHARED_ROWS,
+    WORKER_METRIC_TOGETHER_BLOCKS,
     WORKER_METRIC_PREP_NS,
     WORKER_METRIC_ROWS_OK,
     WORKER_METRIC_ROWS_SUBSTITUTED,

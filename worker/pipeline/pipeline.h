@@ -67,6 +67,7 @@ struct pipeline_sibling {
     /* what pipeline_run would say; the text of `error` only with a code */
     enum pipeline_verdict verdict;
     struct base_error error;
+    bool shared; /* an earlier sibling's decode was enough */
 };
 /* At most PIPELINE_SIBLINGS. Each gets to the last bit what pipeline_run would have given it; those whose decode op is the same share
  * one decode, and those that resize alike the resize. Returns how many times the bytes were decoded. */

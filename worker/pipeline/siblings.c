@@ -322,6 +322,7 @@ int pipeline_siblings_run(struct pipeline_scratch *scratch, struct pipeline_sibl
     int decodes = 0;
     for (int i = 0; i < count; i++) {
         siblings[i].error.code = BASE_OK;
+        siblings[i].shared = false;
         done[i] = refused(&siblings[i]);
     }
     for (int i = 0; i < count; i++) {
@@ -330,6 +331,7 @@ int pipeline_siblings_run(struct pipeline_scratch *scratch, struct pipeline_sibl
             if (done[other] || !decode_alike(siblings[i].pipeline, siblings[other].pipeline))
                 continue;
             done[other] = true;
+            siblings[other].shared = group.count > 0;
             group.member[group.count++].sibling = &siblings[other];
             group.whole = group.whole || siblings[other].input.known != PIPELINE_GOOD;
         }

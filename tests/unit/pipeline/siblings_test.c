@@ -111,7 +111,7 @@ static void make_together(const char *name, const struct pipeline_input *input, 
     struct pipeline_row rows[PIPELINE_SIBLINGS];
     for (int i = 0; i < count; i++) {
         rows[i] = row_of(chosen[i], &bench.got[i]);
-        siblings[i] = (struct pipeline_sibling){bench.pipeline[chosen[i]], *input, &rows[i], 0, {0}};
+        siblings[i] = (struct pipeline_sibling){bench.pipeline[chosen[i]], *input, &rows[i], 0, {0}, false};
     }
     bench.decodes += pipeline_siblings_run(bench.together, siblings, count);
     bench.rows += count;

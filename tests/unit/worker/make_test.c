@@ -136,6 +136,24 @@ static void begin(struct worker_kit *kit, uint64_t block, uint32_t epoch, uint64
     worker_make_begin(bed.make, &action);
 }
 
+/* Block i of `kits` is block `first` + i in staging. */
+static void begin_together(struct worker_kit *const *kits, int count, uint64_t first, uint32_t epoch,
+                           uint64_t number)
+{
+    struct worker_action action = {.kind = WORKER_MAKE,
+                                   .stream = kits[0],
+                                   .block = first,
+                                   .epoch = epoch,
+                                   .number = number,
+                                   .rows = scheduler_stream_block_rows(&kits[0]->stream, number),
+                                   .offset = first * BLOCK_MAX_BYTES,
+                                   .sibling_count = count - 1};
+    for (uint64_t i = 1; i < (uint64_t)count; i++)
+        action.siblings[i - 1] = (struct worker_sibling){
+            .stream = kits[i], .block = first + i, .offset = (first + i) * BLOCK_MAX_BYTES};
+    worker_make_begin(bed.make, &action);
+}
+
 static void wait_made(int count)
 {
     int64_t deadline_ns = base_clock_deadline_ns(WAIT_MS);
@@ -351,6 +369,58 @@ static void test_a_pipelines_caps_are_its_own(void **state)
     stop();
 }
 
+static int64_t metric(int row)
+{
+    return base_metric_get(&worker_make_metrics(bed.make)[row]);
+}
+
+/* Four streams of one family: the bad item and its substitute, and the one whose cap refuses every item, change nothing for the
+ * others; an item that they have in common is read and decoded once. Again, with the verdicts known. */
+static void test_siblings_rows_are_those_made_alone(void **state)
+{
+    (void)state;
+    start(1);
+    struct worker_dataset *dataset = index_data();
+    struct worker_kit *kits[] = {
+        kit_of(dataset, "imagenet_train", "keep_encoded=100000"),
+        kit_of(dataset, "sample: Decode RandomResizedCrop(size=224)", NULL),
+        kit_of(dataset, "sample: Decode Resize(size=256) CenterCrop(size=224)", NULL),
+        kit_of(dataset, "imagenet_train", "keep_encoded=10"),
+    };
+    uint64_t blocks = scheduler_stream_blocks(&kits[0]->stream);
+    int substituted[3] = {0}, begun = 0;
+    struct wire_row row;
+    for (int again = 0; again < 2; again++)
+        for (uint64_t number = 0; number < blocks; number++) {
+            for (int i = 1; i < 4; i++)
+                assert_int_equal(kits[i]->stream.pipeline.block_rows, kits[0]->stream.pipeline.block_rows);
+            begin_together(kits, number % 2 ? 3 : 4, 0, 3, number);
+            wait_made(begun += number % 2 ? 3 : 4);
+            for (uint64_t i = 0; i < 3; i++)
+                check_block(kits[i], i, 3, number, &substituted[i]);
+            for (uint32_t i = 0; number % 2 == 0 && i < scheduler_stream_block_rows(&kits[3]->stream, number);
+                 i++) {
+                check_row(kits[3], block_at(3), i, 3, &row);
+                assert_int_equal(row.cause, PIPELINE_BAD_ROW_BYTES);
+            }
+        }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(substituted[i], 2);
+    int64_t items = 2 * (int64_t)dataset->items;
+    print_message("%lld rows, %lld read, %lld decoded\n", (long long)metric(WORKER_METRIC_ROWS_OK),
+                  (long long)metric(WORKER_METRIC_READ_ITEMS),
+                  (long long)metric(WORKER_METRIC_DECODED_ITEMS));
+    assert_true(metric(WORKER_METRIC_DECODED_ITEMS) >= items &&
+                metric(WORKER_METRIC_DECODED_ITEMS) <= items + 2);
+    assert_true(metric(WORKER_METRIC_SHARED_ROWS) >= 2 * items);
+    assert_int_equal(metric(WORKER_METRIC_TOGETHER_BLOCKS), begun);
+    assert_int_equal(metric(WORKER_METRIC_RAW_BYTES), 0);
+    for (int i = 0; i < 4; i++)
+        worker_kit_destroy(kits[i]);
+    worker_dataset_release(dataset);
+    stop();
+}
+
 static void test_what_is_not_there_is_unavailable(void **state)
 {
     (void)state;
@@ -372,6 +442,13 @@ static void test_what_is_not_there_is_unavailable(void **state)
     assert_int_equal(bed.codes[0], BASE_OK);
     assert_int_equal(bed.codes[1], BASE_UNAVAILABLE);
     assert_int_equal(bed.codes[2], BASE_OK);
+    struct worker_kit *sibling = kit_of(dataset, "sample: Decode RandomResizedCrop(size=224)", NULL);
+    bed.codes[1] = bed.codes[2] = BASE_OK;
+    begin_together((struct worker_kit *[]){kit, sibling}, 2, 1, 0, 1); /* each is told */
+    wait_made(5);
+    assert_int_equal(bed.codes[1], BASE_UNAVAILABLE);
+    assert_int_equal(bed.codes[2], BASE_UNAVAILABLE);
+    worker_kit_destroy(sibling);
     assert_int_equal(worker_dataset_verdict(dataset, scheduler_order_item(order, 11)), PIPELINE_UNKNOWN);
     scheduler_order_destroy(order);
     worker_kit_destroy(kit);
@@ -429,6 +506,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_rows_are_those_made_alone),
         cmocka_unit_test(test_rows_without_a_substitute_are_bad),
         cmocka_unit_test(test_a_pipelines_caps_are_its_own),
+        cmocka_unit_test(test_siblings_rows_are_those_made_alone),
         cmocka_unit_test(test_what_is_not_there_is_unavailable),
         cmocka_unit_test(test_what_is_too_large_is_unavailable),
         cmocka_unit_test(test_many_epochs_and_an_early_end),

@@ -4,9 +4,11 @@
 Programs come from $MILLRACE_BIN. Test data comes from $MILLRACE_TEST_DATA, else ../shared/data beside the project; a test that
 needs it exits with 77 (skipped) where it is missing. Only processes that a test started are ended, by their id.
 """
+import contextlib
 import hashlib
 import json
 import os
+import random
 import re
 import select
 import shutil
@@ -45,9 +47,15 @@ def wait_for(what, condition, timeout_s=30.0, every_s=0.02):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below the ports that the kernel gives to connections: it stays free while a program that serves it is restarted."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32768)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 class Process:
@@ -222,6 +230,13 @@ class Cluster:
                     made.append((f["stream"], int(f["epoch"]), int(f["block"]), int(f["rows"]), f["cause"]))
         return made
 
+    def audit(self, *arguments, code=0):
+        """What `millrace audit --json` says: arguments as its own; ledgers must be proven unless another code is expected."""
+        reply = self.cli("audit", "--json", *arguments, check=False)
+        if reply.returncode != code:
+            raise AssertionError(f"audit: exit {reply.returncode}, not {code}\n{reply.stdout}{reply.stderr}")
+        return json.loads(reply.stdout)
+
     def show_logs(self):
         for name in sorted(os.listdir(self.dir)):
             if name.endswith(".log"):
@@ -288,6 +303,23 @@ def copy_photos(folder, count, source="imagenet-mini"):
             shutil.copy(os.path.join(base, label, name), os.path.join(folder, label, name))
             made += 1
     return folder
+
+
+@contextlib.contextmanager
+def photos(count):
+    """The folder of copy_photos(), for a while, readable to all."""
+    with tempfile.TemporaryDirectory(prefix="millrace-photos-") as folder:
+        os.chmod(folder, 0o755)
+        yield copy_photos(folder, count)
+
+
+class PhotosTest(unittest.TestCase):
+    """Tests that share one folder of COUNT photographs."""
+    COUNT = 0
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = cls.enterClassContext(photos(cls.COUNT))
 
 
 def main():

@@ -6,11 +6,9 @@ import os
 import shutil
 import signal
 import struct
-import tempfile
-import unittest
 
 import harness
-from harness import Cluster, copy_photos, need_data, wait_for
+from harness import Cluster, PhotosTest, need_data, wait_for
 
 need_data("imagenet-mini")
 ITEMS, EPOCHS = 150, 2
@@ -29,24 +27,11 @@ def records(path):
         at += 16 + length + 8
 
 
-class Audit(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="millrace-audit-")
-        os.chmod(cls.folder.name, 0o755)
-        copy_photos(cls.folder.name, ITEMS)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
-
-    def audit(self, cluster, *ledgers, code=0):
-        reply = cluster.cli("audit", "--json", *ledgers, check=False)
-        self.assertEqual(reply.returncode, code, reply.stdout + reply.stderr)
-        return json.loads(reply.stdout)
+class Audit(PhotosTest):
+    COUNT = ITEMS
 
     def named(self, cluster, ledgers, *words):
-        found = self.audit(cluster, *ledgers, code=6)
+        found = cluster.audit(*ledgers, code=6)
         self.assertFalse(found["proven"])
         text = "\n".join(found["first_violations"])
         for word in words:
@@ -75,8 +60,8 @@ class Audit(unittest.TestCase):
         return [cluster.path("ledgers", f"{name}.ledger") for name in ("a.0", "b.0", "b.1", "c.0")]
 
     def test_proves_and_names(self):
-        with Cluster(self.folder.name, 3) as cluster:
-            cluster.add("photos", self.folder.name)
+        with Cluster(self.folder, 3) as cluster:
+            cluster.add("photos", self.folder)
             ledgers = self.train(cluster)
             with self.subTest("clean"):
                 self.clean(cluster, ledgers)
@@ -90,8 +75,8 @@ class Audit(unittest.TestCase):
                 self.certificates(cluster)
 
     def clean(self, cluster, ledgers):
-        proof = self.audit(cluster, cluster.path("ledgers"), "--complete")
-        self.assertEqual(self.audit(cluster, *ledgers), proof)
+        proof = cluster.audit(cluster.path("ledgers"), "--complete")
+        self.assertEqual(cluster.audit(*ledgers), proof)
         self.assertTrue(proof["proven"])
         found = {(e["job"], e["epoch"]): e for e in proof["epochs"]}
         self.assertEqual(set(found), {(job, e) for job in "abc" for e in range(EPOCHS)})
@@ -146,9 +131,9 @@ class Audit(unittest.TestCase):
         found = self.named(cluster, [a, b0, c], "no ledger of rank 1 of 2", "job b epoch 0", "uneven", "missing")
         self.assertEqual({e["job"] for e in found["epochs"] if e["state"] == "violated"}, {"b"})
         cut = copy(c, lambda data: data.__delitem__(slice(-10, None)))
-        found = self.audit(cluster, cut)  # killed while it wrote its last batch
+        found = cluster.audit(cut)  # killed while it wrote its last batch
         self.assertEqual((found["torn"], found["epochs"][-1]["state"]), (1, "incomplete"))
-        self.audit(cluster, cut, "--complete", code=6)
+        cluster.audit(cut, "--complete", code=6)
         out = cluster.path("garbage")
         open(out, "wb").write(os.urandom(5000))
         reply = cluster.cli("audit", out, check=False)
@@ -161,7 +146,7 @@ class Audit(unittest.TestCase):
         self.assertEqual(cluster.cli("run", "photos", "--ledger", folder, check=False).returncode, 2)
         os.mkdir(folder)
         cluster.cli("run", "photos", "--jobs", 2, "--ledger", folder, "--quiet")
-        proof = self.audit(cluster, folder, cluster.path("ledgers"), "--complete")  # the same stream
+        proof = cluster.audit(folder, cluster.path("ledgers"), "--complete")  # the same stream
         self.assertEqual((proof["starts"], len(proof["epochs"])), (7, 8))
         others = [e["delivered"] for e in proof["epochs"] if e["job"] not in "abc"]  # their names are made up
         self.assertEqual(others, [ITEMS, ITEMS])

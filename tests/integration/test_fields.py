@@ -1,31 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `millrace cat` writes: fixed fields, a ragged one end to end, ranges of positions, rows.jsonl."""
 import os
-import tempfile
-import unittest
 
 import numpy
 
 import harness
-from harness import Cluster, copy_photos, need_data
+from harness import Cluster, PhotosTest, need_data
 
 need_data("imagenet-mini")
 COUNT = 37
 
 
-class Fields(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="millrace-fields-")
-        os.chmod(cls.folder.name, 0o755)
-        copy_photos(cls.folder.name, COUNT)
-        cls.cluster = Cluster(cls.folder.name, 2).__enter__()
-        cls.cluster.add("photos", cls.folder.name)
+class Fields(PhotosTest):
+    COUNT = COUNT
 
     @classmethod
-    def tearDownClass(cls):
-        cls.cluster.__exit__(None, None, None)
-        cls.folder.cleanup()
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.cluster = cls.enterClassContext(Cluster(cls.folder, 2))
+        cls.cluster.add("photos", cls.folder)
 
     def test_shapes_and_rows(self):
         cat = self.cluster.cat("photos", "plain")
@@ -40,7 +33,7 @@ class Fields(unittest.TestCase):
             self.assertRegex(row["hash"], "^[0-9a-f]{16}$")
             self.assertEqual(row["box"], cat.field("box")[i].tolist())
             self.assertEqual(row["flip"], bool(cat.field("flip")[i]))
-            self.assertTrue(os.path.exists(os.path.join(self.folder.name, row["path"])))
+            self.assertTrue(os.path.exists(os.path.join(self.folder, row["path"])))
 
     def test_a_range_is_a_part_of_the_epoch(self):
         whole = self.cluster.cat("photos", "whole", "--epoch", 3)
@@ -50,26 +43,26 @@ class Fields(unittest.TestCase):
             self.assertTrue((part.field(name) == whole.field(name)[5:16]).all(), name)
 
     def test_a_ragged_field_goes_through_whole(self):
-        biggest = max(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(self.folder.name) for f in fs)
+        biggest = max(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(self.folder) for f in fs)
         cat = self.cluster.cat("photos", "ragged", "--option", f"keep_encoded={biggest}")
         lengths, values = cat.field("encoded.lengths"), cat.field("encoded")
         self.assertEqual((lengths.shape, values.dtype.str, values.shape), ((COUNT,), "|u1", (int(lengths.sum()),)))
         offset = 0
         for row, length in zip(cat.rows, lengths):
-            with open(os.path.join(self.folder.name, row["path"]), "rb") as f:
+            with open(os.path.join(self.folder, row["path"]), "rb") as f:
                 self.assertEqual(values[offset:offset + int(length)].tobytes(), f.read(), row["path"])
             offset += int(length)
 
     def test_a_row_over_its_fields_largest_is_bad_and_never_cut(self):
-        sizes = sorted(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(self.folder.name) for f in fs)
+        sizes = sorted(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(self.folder) for f in fs)
         limit = sizes[COUNT // 2]
         cat = self.cluster.cat("photos", "limited", "--option", f"keep_encoded={limit}", "--transforms", "imagenet_eval")
-        order = sorted(os.path.join(d, f)[len(self.folder.name) + 1:] for d, _, fs in os.walk(self.folder.name) for f in fs)
+        order = sorted(os.path.join(d, f)[len(self.folder) + 1:] for d, _, fs in os.walk(self.folder) for f in fs)
         for row in cat.rows:
-            fits = os.path.getsize(os.path.join(self.folder.name, order[row["item"]])) <= limit
+            fits = os.path.getsize(os.path.join(self.folder, order[row["item"]])) <= limit
             self.assertEqual(row["status"], "ok" if fits else "substituted")
             self.assertEqual(row["cause"], None if fits else "bad_row_bytes")
-            self.assertLessEqual(os.path.getsize(os.path.join(self.folder.name, row["path"])), limit)
+            self.assertLessEqual(os.path.getsize(os.path.join(self.folder, row["path"])), limit)
         self.assertLessEqual(cat.field("encoded.lengths").max(), limit)
 
     def test_seed_changes_order_and_crops_and_the_default_one_is_fixed(self):

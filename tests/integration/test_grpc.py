@@ -7,13 +7,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import unittest
 import urllib.request
 
 import grpc
 
 import harness
-from harness import Cluster, copy_photos, need_data
+from harness import Cluster, PhotosTest, need_data
 
 need_data("imagenet-mini")
 STUBS = tempfile.TemporaryDirectory(prefix="millrace-stubs-")
@@ -25,13 +24,13 @@ pb, rpc = importlib.import_module("millrace_pb2"), importlib.import_module("mill
 health, health_rpc = importlib.import_module("health_pb2"), importlib.import_module("health_pb2_grpc")
 
 
-class Grpc(unittest.TestCase):
+class Grpc(PhotosTest):
+    COUNT = 24
+
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="millrace-grpc-")
-        os.chmod(cls.folder.name, 0o755)
-        copy_photos(cls.folder.name, 24)
-        cls.cluster = Cluster(cls.folder.name, 1).__enter__()
+        super().setUpClass()
+        cls.cluster = cls.enterClassContext(Cluster(cls.folder, 1))
         cls.channel = grpc.insecure_channel(cls.cluster.address, options=[("grpc.enable_http_proxy", 0)])
         cls.cluster_stub, cls.datasets = rpc.ClusterStub(cls.channel), rpc.DatasetsStub(cls.channel)
         cls.jobs = rpc.JobsStub(cls.channel)
@@ -39,8 +38,6 @@ class Grpc(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.channel.close()
-        cls.cluster.__exit__(None, None, None)
-        cls.folder.cleanup()
 
     def code(self, call, request):
         with self.assertRaises(grpc.RpcError) as caught:
@@ -57,9 +54,9 @@ class Grpc(unittest.TestCase):
         self.assertEqual(self.code(stub.Check, health.HealthCheckRequest(service="nobody"))[0], grpc.StatusCode.NOT_FOUND)
 
     def test_a_dataset_and_a_job(self):
-        info = self.datasets.Add(pb.DatasetAdd(name="photos", path=self.folder.name, wait_ms=20000), timeout=30)
+        info = self.datasets.Add(pb.DatasetAdd(name="photos", path=self.folder, wait_ms=20000), timeout=30)
         self.assertEqual((info.state, info.items, len(info.version)), ("ready", 24, 32))
-        self.assertEqual(list(info.classes), sorted(os.listdir(self.folder.name)))
+        self.assertEqual(list(info.classes), sorted(os.listdir(self.folder)))
         opening = pb.JobOpen(job="from-python", world=1, batch=4, dataset="photos", generation=1)
         end = time.monotonic() + 20
         answer = self.jobs.Open(opening, timeout=10)
@@ -95,7 +92,7 @@ class Grpc(unittest.TestCase):
             text = urllib.request.urlopen(f"http://{self.cluster.http}/metrics", timeout=10).read().decode()
             counted = next(line for line in text.splitlines() if line.startswith("millrace_server_epochs_differ_total"))
             return int(counted.split()[-1]), self.cluster.server.text().count("id=epoch_differs")
-        self.datasets.Add(pb.DatasetAdd(name="certified", path=self.folder.name, wait_ms=20000), timeout=30)
+        self.datasets.Add(pb.DatasetAdd(name="certified", path=self.folder, wait_ms=20000), timeout=30)
         self.open_ranks("two", 2)
         self.assertEqual(self.tell("two", 0, (0, 12, 2**64 - 1, True)), [])  # the other rank has not told
         self.assertEqual(self.tell("two", 1, (0, 12, 3, True)), [(0, 24, "%016x" % 2, True)])
@@ -139,7 +136,7 @@ class Grpc(unittest.TestCase):
         orders = self.cluster_stub.Sync(sync, timeout=10)
         sync.seen_revision, sync.wait_ms = orders.revision, 10000
         waiting = self.cluster_stub.Sync.future(sync, timeout=20)
-        other = pb.DatasetAdd(name="waker", path=self.folder.name)
+        other = pb.DatasetAdd(name="waker", path=self.folder)
         self.datasets.Add(other, timeout=10)
         self.assertNotEqual(waiting.result(timeout=8).revision, orders.revision)
         self.cluster_stub.Sync(pb.WorkerSync(worker=77, incarnation=1, addresses=["127.0.0.1:9"], draining=True), timeout=10)

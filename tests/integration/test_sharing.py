@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that share a stream: each item is prepared once for all of them, counted from the workers' own logs."""
-import os
 import signal
-import tempfile
 import unittest
 
 import harness
-from harness import Cluster, copy_photos, need_data, wait_for
+from harness import Cluster, PhotosTest, need_data, wait_for
 
 PHOTOS = need_data("imagenet-mini")
 ITEMS, EPOCHS, BLOCK_ROWS = 397, 2, 8
@@ -14,16 +12,8 @@ ITEMS, EPOCHS, BLOCK_ROWS = 397, 2, 8
 JOBS = (("a", 16, 1, 120, 0), ("b", 20, 2, 60, 16), ("c", 50, 1, 120, 40), ("d", 16, 2, 60, 64))
 
 
-class Sharing(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="millrace-397-")
-        os.chmod(cls.folder.name, 0o755)
-        copy_photos(cls.folder.name, ITEMS)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
+class Sharing(PhotosTest):
+    COUNT = ITEMS
 
     def start(self, cluster, jobs=JOBS, epochs=EPOCHS, **more):
         started = []
@@ -48,8 +38,8 @@ class Sharing(unittest.TestCase):
         return hashes
 
     def test_four_jobs_prepare_each_item_once(self):
-        with Cluster(self.folder.name, 3, staging="24MB") as cluster:
-            cluster.add("photos", self.folder.name)
+        with Cluster(self.folder, 3, staging="24MB") as cluster:
+            cluster.add("photos", self.folder)
             self.finish(cluster, self.start(cluster))
             made = cluster.blocks_made()
             items = sum(rows for _, _, _, rows, _ in made)
@@ -61,8 +51,8 @@ class Sharing(unittest.TestCase):
             print(f"prepared {items} for {ITEMS * EPOCHS} x 4 delivered")
 
     def test_a_kill_costs_no_more_than_what_the_dead_worker_had(self):
-        with Cluster(self.folder.name, 3, staging="24MB") as cluster:
-            cluster.add("photos", self.folder.name)
+        with Cluster(self.folder, 3, staging="24MB") as cluster:
+            cluster.add("photos", self.folder)
             started = self.start(cluster)
             wait_for("job a to be in the middle", lambda: len(cluster.rows("a-0")) >= ITEMS // 2)
             cluster.workers[2].kill(signal.SIGKILL)
@@ -76,16 +66,16 @@ class Sharing(unittest.TestCase):
 
     def test_started_farther_apart_than_staging_is_remade_and_exact(self):
         jobs = (("near", 16, 1, 0, 0), ("far", 20, 1, 0, 390))
-        with Cluster(self.folder.name, 2, staging="8MB") as cluster:
-            cluster.add("photos", self.folder.name)
+        with Cluster(self.folder, 2, staging="8MB") as cluster:
+            cluster.add("photos", self.folder)
             self.finish(cluster, self.start(cluster, jobs, 1), jobs, 1)
             remade = [m for m in cluster.blocks_made() if m[4] != "first"]
             self.assertGreater(len(remade), 10)
             self.assertTrue({cause for *_, cause in remade} <= {"late", "pressure"}, remade[:3])
 
     def test_dtype_tail_and_default_seed_share_and_another_seed_does_not(self):
-        with Cluster(self.folder.name, 1) as cluster:
-            cluster.add("photos", self.folder.name)
+        with Cluster(self.folder, 1) as cluster:
+            cluster.add("photos", self.folder)
             small = dict(batch=32, batches=2, epochs=1)
             for name, more in (("plain", {}), ("f16", dict(finish=True, option=["dtype=float16"])),
                                ("padded", dict(tail="pad"))):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A trainer for tests: reads a job through the public header only, at a pace, and writes down what it was handed.
- *   1. open client and job (a cursor read from a file, if asked)
+ *   1. open client and job (a cursor read from a file, if asked); with --gate, wait until that file is there
  *   2. for each batch: one line a row to --rows, one with time, rows and CPU so far to --progress, the cursor to --cursor-out
  *      (renamed into place), wait for the pace; until the epochs, --batches or --seconds are over
  *   3. one line of totals to stdout, and after closing one more: how long that took
@@ -15,10 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 struct options {
     const char *server, *secret_file, *job, *dataset, *pipeline, *tail, *on_bad, *join, *sampler;
-    const char *cursor_in, *cursor_out, *rows, *ledger, *progress;
+    const char *cursor_in, *cursor_out, *rows, *ledger, *progress, *gate;
     struct base_option_list option, field;
     int64_t rank, world, batch, epochs, look_ahead, batches, seconds, pace, timeout_ms, open_timeout_ms, seed,
         unavailable_ms;
@@ -56,6 +57,7 @@ static const struct base_option table[] = {
     TEXT("rows", rows, NULL),
     TEXT("ledger", ledger, NULL),
     TEXT("progress", progress, NULL),
+    TEXT("gate", gate, NULL),
     LIST("option", option),
     LIST("field", field),
     INT("rank", rank, "0"),
@@ -140,6 +142,20 @@ static void keep_pace(int64_t began_ns, uint64_t rows, int64_t rows_per_s)
     int64_t due_ns = began_ns + (int64_t)rows * BASE_NS_PER_S / rows_per_s;
     struct timespec until = {due_ns / BASE_NS_PER_S, due_ns % BASE_NS_PER_S};
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+}
+
+/* Trainers that are to begin at the same moment have opened their jobs before. */
+static bool pass_gate(const struct options *o)
+{
+    int64_t deadline_ns = base_clock_now_ns() + o->timeout_ms * BASE_NS_PER_MS;
+    while (o->gate && access(o->gate, F_OK)) {
+        if (base_clock_now_ns() > deadline_ns) {
+            fprintf(stderr, "trainer: %s did not come\n", o->gate);
+            return false;
+        }
+        nanosleep(&(struct timespec){0, 5 * BASE_NS_PER_MS}, NULL);
+    }
+    return true;
 }
 
 static struct mr_job_options job_options(const struct options *o, struct mr_cursor *cursor, uint64_t *seed)
@@ -249,7 +265,7 @@ int main(int argc, char **argv)
         struct mr_job_info info = {.size = sizeof info};
         if (!mr_job_info(job, &info, NULL))
             fprintf(stderr, "trainer: %s\n", info.note ? info.note : "");
-        code = train(job, &o, &error);
+        code = pass_gate(&o) ? train(job, &o, &error) : MR_TIMEOUT;
     }
     if (code)
         fprintf(stderr, "trainer: %s: %s\n", mr_code_name(code), error.text);

@@ -362,6 +362,8 @@ enum mr_code mr_job_stats(struct mr_job *job, struct mr_job_stats *stats)
         .reconnects = core.reconnects,
         .failovers = core.failovers,
         .bad_frames = job->bad_frames,
+        .hedges = core.hedges,
+        .hedges_won = core.hedges_won,
     };
     leave(job);
     return MR_OK;

@@ -69,7 +69,7 @@ enum base_code client_core_create(struct client_core **out, const struct client_
         return base_error_set(error, BASE_NO_MEMORY, "no memory for a job");
     core->options = *options;
     core->dirty = true;
-    core->wake_ns = INT64_MAX;
+    core->wake_ns = core->hedges.due_ns = INT64_MAX;
     core->next = core->cursor = scheduler_cursor_normal(&options->shape, options->start);
     if (allocate(core) != BASE_OK) {
         client_core_destroy(core);
@@ -100,6 +100,7 @@ static void forgive_sleep(struct client_core *core)
     int64_t late_ns = core->wake_ns == INT64_MAX ? 0 : core->now_ns - core->wake_ns;
     if (late_ns < LATE_NS)
         return;
+    core->woke_ns = core->now_ns;
     int64_t moment_ns = late_ns < core->options.stall_ns / 2 ? late_ns : core->options.stall_ns / 2;
     int64_t least_ns = core->now_ns - core->options.stall_ns + moment_ns;
     for (int i = 0; i < core->peer_count; i++)
@@ -226,7 +227,7 @@ static int64_t earlier(int64_t a_ns, int64_t b_ns)
 
 static int64_t next_wake_ns(const struct client_core *core)
 {
-    int64_t wake_ns = INT64_MAX, since_ns;
+    int64_t wake_ns = core->hedges.due_ns, since_ns;
     for (int i = 0; i < core->peer_count; i++)
         wake_ns = earlier(wake_ns, client_peer_wake_ns(core, &core->peers[i]));
     for (uint32_t i = 0; i < core->queued; i++) {
@@ -253,7 +254,8 @@ bool client_core_act(struct client_core *core, int64_t now_ns, struct client_act
         core->wake_ns = INT64_MAX;
     }
     if (act_peers(core, action) || act_plan(core, action) || client_abandon_act(core, action) ||
-        act_ready(core, action) || act_error(core, action) || act_requests(core, action))
+        act_ready(core, action) || act_error(core, action) || client_hedge_act_cancel(core, action) ||
+        act_requests(core, action) || client_hedge_act(core, action))
         return true;
     core->wake_ns = next_wake_ns(core);
     return false;
@@ -303,8 +305,8 @@ void client_core_wait(struct client_core *core, int64_t now_ns, uint64_t worker,
     struct client_slot *slot;
     struct client_request *request = client_request_find(core, worker, number, &slot);
     core->now_ns = now_ns;
-    if (request)
-        client_request_wait(request, making, queue);
+    if (request && request->number == number)
+        client_request_wait(core, request, making, queue);
 }
 
 void client_core_moved(struct client_core *core, int64_t now_ns, uint64_t worker, uint64_t number,
@@ -312,7 +314,9 @@ void client_core_moved(struct client_core *core, int64_t now_ns, uint64_t worker
 {
     struct client_slot *slot;
     struct client_request *request = event(core, now_ns, worker, number, &slot);
-    if (request)
+    if (request && request->hedge.number == number)
+        client_hedge_end(core, request);
+    else if (request)
         client_request_moved(core, slot, request, home);
 }
 
@@ -321,7 +325,10 @@ void client_core_retry(struct client_core *core, int64_t now_ns, uint64_t worker
 {
     struct client_slot *slot;
     struct client_request *request = event(core, now_ns, worker, number, &slot);
-    if (request)
+    if (request && request->hedge.number == number) {
+        client_hedge_note_throttle(core);
+        client_hedge_end(core, request);
+    } else if (request)
         client_request_retry(core, slot, request, after_ms * BASE_NS_PER_MS, cause);
 }
 
@@ -332,6 +339,10 @@ void client_core_fail(struct client_core *core, int64_t now_ns, uint64_t worker,
     struct client_request *request = event(core, now_ns, worker, number, &slot);
     if (!request)
         return;
+    if (request->hedge.number == number) { /* whom it was asked of first answers for it */
+        client_hedge_end(core, request);
+        return;
+    }
     if (base_error_class(cause->code) == BASE_CLASS_RETRYABLE) {
         client_request_retry(core, slot, request, RETRY_FAILED_NS, cause);
         return;
@@ -354,7 +365,7 @@ enum client_placed client_core_place(struct client_core *core, int64_t now_ns, u
         return CLIENT_PLACED_SCRATCH;
     uint32_t epoch = core->options.uses_epoch ? slot->begin.epoch : 0;
     if (arrival->block != request->block || arrival->from != request->from || arrival->to != request->to ||
-        arrival->epoch != epoch || !client_request_receive(request))
+        arrival->epoch != epoch || !client_request_receive(core, request, arrival->request))
         return CLIENT_PLACED_WRONG;
     place->slot = (uint32_t)(slot - core->slots);
     place->row = request->row;

@@ -38,6 +38,18 @@
  *    |  100 ms .. 2 s          v   lost, or silent too long   v                       v
  *    +---------------------- DOWN <---------------------------+-----------------------+
  *
+ * HEDGE: a part that is SENT or WAITING is asked of the next candidate, too, with INSIST|HEDGE, when the trainer
+ * is about to starve for it and its worker has been silent for 300 ms, or twice what its first answers take if
+ * that is more. (A worker that lives speaks of each request that waits every 250 ms, so one that says WAIT is
+ * never hedged.) At most one a part and 2% of all requests; none while anybody says RETRY, or did less than 5 s ago;
+ * none for a part that was INSISTed for death.
+ *
+ *                          place from the home: CANCEL there
+ *   no hedge --- GET ---> out ------------------------------------> no hedge
+ *                          |  place from it: it is the request, CANCEL at the home
+ *                          |  the home is lost, says MOVED or RETRY: it is the request, SENT
+ *                          +-- lost, MOVED, RETRY, FAIL: as if it had never been
+ *
  * An UP peer is silent too long after stall_ns without a frame while requests are outstanding. The pause is
  * back at 100 ms when a part has come. Requests wait for a worker that is connecting for the first time, and
  * go elsewhere while one is down or coming back. With all candidates down they wait for the first to come up.
@@ -105,7 +117,7 @@ struct client_action {
     uint32_t epoch;   /* as it enters keys: 0 when the stream does not use it */
     uint64_t block;
     uint32_t from, to;            /* rows [from, to) of the block */
-    bool insist, death;           /* WIRE_FLAG_INSIST, WIRE_FLAG_DEATH */
+    bool insist, death, hedge;    /* WIRE_FLAG_... */
     uint32_t slack_ms;            /* how soon the trainer would starve */
     struct scheduler_cursor mark; /* GET, MARK: the first position not received (real stream epoch) */
     /* READY */
@@ -214,6 +226,7 @@ void client_core_why(const struct client_core *core, char *text, size_t text_byt
 struct client_core_stats {
     uint64_t requests, moved, retries, reconnects,
         failovers;                   /* failovers: requests taken from a lost worker */
+    uint64_t hedges, hedges_won;     /* asked of a second worker, too; which was the quicker one */
     uint64_t rows, steps;            /* handed over; rows without padding */
     uint64_t substituted, skipped;   /* of rows handed over */
     uint32_t ready, held, in_flight; /* now */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is inside struct client_core. Private to the files of the machine: core.c (events, actions), step.c (slots),
- * abandon.c (steps no longer wanted), request.c (one part's request), peer.c (one worker's connection). The drawings are in core.h. */
+ * abandon.c (steps no longer wanted), request.c (one part's request), hedge.c (its second one), peer.c (one worker's
+ * connection). The drawings are in core.h. */
 #ifndef CLIENT_CORE_STATE_H
 #define CLIENT_CORE_STATE_H
 
@@ -21,6 +22,12 @@ enum client_request_state {
     CLIENT_REQUEST_STATES,
 };
 
+/* Something asked of a worker. */
+struct client_ask {
+    uint64_t worker, number; /* number: on the wire while in flight, else 0 */
+    int64_t sent_ns;
+};
+
 struct client_request {
     enum client_request_state state;
     bool insist, death, making;
@@ -29,10 +36,12 @@ struct client_request {
     uint32_t from, to, row; /* rows [from, to) of the block go to slot rows row .. */
     uint32_t queue;         /* as WAIT said */
     uint64_t block;
-    uint64_t number;              /* on the wire while in flight, else 0 */
-    uint64_t worker;              /* asked, or asked last; 0: never */
-    uint64_t fixed;               /* to be asked unless it is down; 0: by the plan */
-    uint64_t avoid;               /* to be asked: whoever comes behind this one; 0: by the plan */
+    uint64_t number;         /* on the wire while in flight, else 0 */
+    uint64_t worker;         /* asked, or asked last; 0: never */
+    uint64_t fixed;          /* to be asked unless it is down; 0: by the plan */
+    uint64_t avoid;          /* to be asked: whoever comes behind this one; 0: by the plan */
+    struct client_ask hedge; /* asked besides */
+    int64_t sent_ns;
     int64_t due_ns;               /* RETRY: when */
     int64_t unavailable_since_ns; /* the first RETRY; 0: none */
 };
@@ -79,6 +88,7 @@ struct client_peer {
     uint64_t id;
     enum client_peer_state state;
     bool troubled; /* was lost, and is not UP again yet */
+    bool doubted;  /* another was quicker, and nothing was heard since */
     bool leaving;  /* in no plan any more: goes when nothing is in flight */
     bool want_open, want_close;
     uint32_t cap, in_flight;
@@ -87,7 +97,21 @@ struct client_peer {
     int64_t again_ns;                /* DOWN: dial then; OPENING: send OPEN then */
     int64_t pause_ns;                /* the backoff that a loss now would bring */
     int64_t marked_ns;               /* the last MARK */
+    int64_t answer_ns;               /* from a request to the first answer, smoothed; 0: none yet */
     char why[CLIENT_PEER_WHY_CHARS]; /* it was lost */
+};
+
+/* ---- hedging ---- */
+
+#define CLIENT_HEDGES 16 /* out at a time, and saved up */
+
+struct client_hedges {
+    uint32_t credit; /* a request earns one, a hedge costs 50 */
+    int out;
+    struct client_ask cancels[CLIENT_HEDGES]; /* to be told that another was quicker */
+    int cancel_count;
+    int64_t due_ns;         /* look for late requests then; INT64_MAX: never */
+    int64_t quiet_until_ns; /* storage throttles: none before */
 };
 
 /* ---- all of it ---- */
@@ -110,6 +134,8 @@ struct client_core {
     struct wire_row *rows;
     uint8_t *valid;
     uint64_t serial; /* of request numbers */
+    struct client_hedges hedges;
+    int64_t woke_ns; /* the last time that we found we had slept */
 
     struct scheduler_cursor next, cursor; /* of the next step to want; after the one handed over last */
     struct scheduler_cursor mark;         /* client_core_mark while requests go out */
@@ -132,15 +158,24 @@ struct client_core {
 
 const char *client_request_state_name(enum client_request_state state);
 bool client_request_in_flight(const struct client_request *request);
-/* The request in flight under `number` at `worker`, and its slot; NULL: none. */
+/* The request in flight (or hedged) under `number` at `worker`, and its slot; NULL: none. */
 struct client_request *client_request_find(struct client_core *core, uint64_t worker, uint64_t number,
                                            struct client_slot **slot);
 /* The peer to ask now: UP, and with room. NULL: wait. */
 struct client_peer *client_request_choose(struct client_core *core, struct client_request *request);
+/* The first that is not down behind `avoid` in the order of candidates, the same for all clients; NULL: none. */
+struct client_peer *client_request_behind(struct client_core *core, const struct client_request *request,
+                                          uint64_t avoid);
 void client_request_send(struct client_core *core, struct client_slot *slot, struct client_request *request,
                          struct client_peer *peer, struct client_action *action);
-void client_request_wait(struct client_request *request, bool making, uint32_t queue);
-bool client_request_receive(struct client_request *request); /* false: it does not wait for rows */
+/* GET of its rows at `peer` under a new number. */
+void client_request_ask(struct client_core *core, const struct client_slot *slot,
+                        const struct client_request *request, struct client_peer *peer,
+                        struct client_action *action);
+void client_request_wait(struct client_core *core, struct client_request *request, bool making,
+                         uint32_t queue);
+/* Rows come under `number`: who asked besides is out. False: it does not wait for rows. */
+bool client_request_receive(struct client_core *core, struct client_request *request, uint64_t number);
 /* Each takes it from its peer's load. */
 void client_request_done(struct client_core *core, struct client_slot *slot, struct client_request *request);
 void client_request_moved(struct client_core *core, struct client_slot *slot, struct client_request *request,
@@ -156,6 +191,28 @@ void client_request_drop(struct client_core *core, struct client_slot *slot, str
 bool client_abandon_act(struct client_core *core, struct client_action *action);
 /* Frees their slots when nothing is in flight for them. */
 void client_abandon_sweep(struct client_core *core);
+
+/* ---- hedge.c ---- */
+
+/* CANCEL of those that lost. */
+bool client_hedge_act_cancel(struct client_core *core, struct client_action *action);
+/* GET of a late request at the next candidate. */
+bool client_hedge_act(struct client_core *core, struct client_action *action);
+void client_hedge_note_sent(struct client_core *core, const struct client_peer *peer);
+/* A worker says that something is unavailable. */
+void client_hedge_note_throttle(struct client_core *core);
+/* The hedge gave rows first: it is the request, the other is cancelled. */
+void client_hedge_win(struct client_core *core, struct client_request *request);
+/* The request was answered, or nobody waits any more: the hedge, if any, is cancelled. */
+void client_hedge_lose(struct client_core *core, struct client_request *request);
+/* The request itself is out of flight: the hedge takes its place. */
+void client_hedge_take(struct client_core *core, struct client_request *request);
+/* The hedge has ended by itself. */
+void client_hedge_end(struct client_core *core, struct client_request *request);
+/* The connection has gone: nothing to cancel there. */
+void client_hedge_forget(struct client_core *core, uint64_t worker);
+/* Silence for so long is more than being busy. */
+int64_t client_hedge_patience_ns(const struct client_peer *peer);
 
 /* ---- step.c ---- */
 
@@ -181,6 +238,10 @@ bool client_peer_is_down(const struct client_core *core, const struct client_pee
 /* DOWN, its requests LOST. `close`: the connection is still there. */
 void client_peer_lose(struct client_core *core, struct client_peer *peer, bool close, const char *why);
 void client_peer_praise(struct client_peer *peer); /* it gave a part: it works */
+void client_peer_load(struct client_core *core, struct client_peer *peer);
+void client_peer_unload(struct client_core *core, uint64_t worker);
+/* The first answer to what was sent at `sent_ns`. */
+void client_peer_note_answer(struct client_core *core, uint64_t worker, int64_t sent_ns);
 void client_peer_tick(struct client_core *core, struct client_peer *peer);
 /* What `peer` wants done; false: nothing. */
 bool client_peer_act(struct client_core *core, struct client_peer *peer, struct client_action *action);

@@ -11,6 +11,11 @@
 #define PAUSE_MOST_NS (2 * BASE_NS_PER_S)
 #define MARK_NS BASE_NS_PER_S
 
+static int64_t earlier(int64_t a_ns, int64_t b_ns)
+{
+    return a_ns < b_ns ? a_ns : b_ns;
+}
+
 /* ---- who there is ---- */
 
 static int place_of(const struct client_core *core, uint64_t id)
@@ -92,15 +97,24 @@ bool client_peer_is_down(const struct client_core *core, const struct client_pee
            core->now_ns - peer->since_ns >= patience_ns(core);
 }
 
+static void lose_request(struct client_core *core, struct client_slot *slot, struct client_request *request,
+                         uint64_t worker)
+{
+    if (request->hedge.number != 0 && request->hedge.worker == worker)
+        client_hedge_end(core, request);
+    else if (client_request_in_flight(request) && request->worker == worker)
+        client_request_lost(core, slot, request);
+}
+
 static void lose_requests(struct client_core *core, struct client_peer *peer)
 {
     for (uint32_t i = 0; i < core->slot_count && peer->in_flight > 0; i++) { /* abandoned ones, too */
         struct client_slot *slot = &core->slots[i];
         for (uint32_t p = 0; p < slot->part_count && peer->in_flight > 0; p++)
-            if (client_request_in_flight(&slot->parts[p]) && slot->parts[p].worker == peer->id)
-                client_request_lost(core, slot, &slot->parts[p]);
+            lose_request(core, slot, &slot->parts[p], peer->id);
     }
     peer->in_flight = 0;
+    client_hedge_forget(core, peer->id);
 }
 
 void client_peer_lose(struct client_core *core, struct client_peer *peer, bool close, const char *why)
@@ -121,6 +135,32 @@ void client_peer_lose(struct client_core *core, struct client_peer *peer, bool c
 void client_peer_praise(struct client_peer *peer)
 {
     peer->pause_ns = PAUSE_FIRST_NS;
+}
+
+/* Silence counts from the first request on. One that was slower than another all the same has a moment only: else it could be
+ * asked and outrun for ever. */
+void client_peer_load(struct client_core *core, struct client_peer *peer)
+{
+    int64_t moment_ns = earlier(client_hedge_patience_ns(peer), core->options.stall_ns);
+    int64_t from_ns = peer->doubted ? core->now_ns - core->options.stall_ns + moment_ns : core->now_ns;
+    if (peer->in_flight++ == 0 && peer->heard_ns < from_ns)
+        peer->heard_ns = from_ns;
+}
+
+void client_peer_unload(struct client_core *core, uint64_t worker)
+{
+    struct client_peer *peer = client_peer_find(core, worker);
+    if (peer && peer->in_flight > 0)
+        peer->in_flight--;
+}
+
+void client_peer_note_answer(struct client_core *core, uint64_t worker, int64_t sent_ns)
+{
+    struct client_peer *peer = client_peer_find(core, worker);
+    int64_t answer_ns = core->now_ns - sent_ns;
+    if (peer)
+        peer->answer_ns =
+            peer->answer_ns != 0 ? peer->answer_ns + (answer_ns - peer->answer_ns) / 8 : answer_ns;
 }
 
 static bool dialled(const struct client_peer *peer)
@@ -186,11 +226,6 @@ bool client_peer_act(struct client_core *core, struct client_peer *peer, struct 
     return false;
 }
 
-static int64_t earlier(int64_t a_ns, int64_t b_ns)
-{
-    return a_ns < b_ns ? a_ns : b_ns;
-}
-
 int64_t client_peer_wake_ns(const struct client_core *core, const struct client_peer *peer)
 {
     int64_t wake_ns = INT64_MAX;
@@ -238,7 +273,7 @@ void client_core_opened(struct client_core *core, int64_t now_ns, uint64_t worke
     if (!peer || peer->state != CLIENT_PEER_OPENING)
         return;
     peer->state = CLIENT_PEER_UP;
-    peer->troubled = false;
+    peer->troubled = peer->doubted = false;
     peer->cap = requests_max > 0 ? requests_max : 1;
     peer->heard_ns = now_ns;
     peer->marked_ns = now_ns - MARK_NS; /* it hears at once how far we are */
@@ -271,8 +306,10 @@ void client_core_heard(struct client_core *core, int64_t now_ns, uint64_t worker
 {
     struct client_peer *peer = client_peer_find(core, worker);
     core->now_ns = now_ns;
-    if (peer && (peer->state == CLIENT_PEER_UP || dialled(peer)))
+    if (peer && (peer->state == CLIENT_PEER_UP || dialled(peer))) {
         peer->heard_ns = now_ns;
+        peer->doubted = false;
+    }
     if (plan_version > core->plan_seen) {
         core->plan_seen = plan_version;
         core->dirty = true;

@@ -56,19 +56,22 @@ struct client_request *client_request_find(struct client_core *core, uint64_t wo
     uint64_t index = (number - 1) % all_parts(core);
     struct client_request *request = &core->parts[index];
     *slot = &core->slots[index / core->parts_max];
-    return request->number == number && request->worker == worker ? request : NULL;
+    bool asked = request->number == number && request->worker == worker;
+    bool hedged = request->hedge.number == number && request->hedge.worker == worker;
+    return asked || hedged ? request : NULL;
 }
 
 /* ---- whom to ask ---- */
 
-/* Behind `avoid` in the order of candidates, round and round, to the first that is not down; NULL: all are. */
-static struct client_peer *next_candidate(struct client_core *core, const struct client_request *request)
+/* Round and round. */
+struct client_peer *client_request_behind(struct client_core *core, const struct client_request *request,
+                                          uint64_t avoid)
 {
     uint64_t ids[SCHEDULER_PLAN_WORKERS], order[SCHEDULER_PLAN_WORKERS];
     int count = 0, found = 0;
     for (int i = 0; i < core->peer_count && count < SCHEDULER_PLAN_WORKERS; i++) {
         const struct client_peer *peer = &core->peers[i];
-        if (peer->id == request->avoid || (!peer->leaving && !client_peer_is_down(core, peer)))
+        if (peer->id == avoid || (!peer->leaving && !client_peer_is_down(core, peer)))
             ids[count++] = peer->id;
     }
     /* the order costs its length squared: take no more of it than needed */
@@ -77,10 +80,10 @@ static struct client_peer *next_candidate(struct client_core *core, const struct
         found = scheduler_plan_candidates(&core->plan, request->plan_slot, ids, count, order,
                                           most < count ? most : count);
         int at = 0;
-        while (at < found && order[at] != request->avoid)
+        while (at < found && order[at] != avoid)
             at++;
         int after = at < found ? at + 1 : 0;
-        if (at == found && found < count && request->avoid != 0)
+        if (at == found && found < count && avoid != 0)
             continue;
         for (int i = 0; i < found; i++) {
             struct client_peer *peer = client_peer_find(core, order[(after + i) % found]);
@@ -109,7 +112,7 @@ static struct client_peer *target(struct client_core *core, struct client_reques
         if (peer && !client_peer_is_down(core, peer))
             return peer;
     }
-    return next_candidate(core, request);
+    return client_request_behind(core, request, request->avoid);
 }
 
 struct client_peer *client_request_choose(struct client_core *core, struct client_request *request)
@@ -120,14 +123,35 @@ struct client_peer *client_request_choose(struct client_core *core, struct clien
 
 /* ---- out ---- */
 
+void client_request_ask(struct client_core *core, const struct client_slot *slot,
+                        const struct client_request *request, struct client_peer *peer,
+                        struct client_action *action)
+{
+    uint64_t index = (uint64_t)(request - core->parts);
+    client_peer_load(core, peer);
+    core->stats.requests++;
+    *action = (struct client_action){
+        .kind = CLIENT_ACTION_GET,
+        .worker = peer->id,
+        .request = core->serial++ * all_parts(core) + index + 1,
+        .plan = core->plan.version,
+        .epoch = core->options.uses_epoch ? slot->begin.epoch : 0,
+        .block = request->block,
+        .from = request->from,
+        .to = request->to,
+        .mark = core->mark,
+    };
+}
+
 void client_request_send(struct client_core *core, struct client_slot *slot, struct client_request *request,
                          struct client_peer *peer, struct client_action *action)
 {
     bool home = core->plan.primary[request->plan_slot] == peer->id;
-    uint64_t index = (uint64_t)(request - core->parts);
     go(request, CLIENT_REQUEST_SENT);
-    request->number = core->serial++ * all_parts(core) + index + 1;
+    client_request_ask(core, slot, request, peer, action);
+    request->number = action->request;
     request->worker = peer->id;
+    request->sent_ns = core->now_ns;
     request->avoid = 0;
     request->making = false;
     request->queue = 0;
@@ -135,47 +159,46 @@ void client_request_send(struct client_core *core, struct client_slot *slot, str
     slot->told_error = false; /* it may be well now; if not, that is news again */
     if (slot->state == CLIENT_SLOT_WANTED)
         slot->state = CLIENT_SLOT_FILLING;
-    if (peer->in_flight++ == 0 && peer->heard_ns < core->now_ns)
-        peer->heard_ns = core->now_ns; /* silence counts from the first request on */
-    core->stats.requests++;
     if (!home && !request->insist) /* the home is down for us */
         request->insist = request->death = true;
-    *action = (struct client_action){
-        .kind = CLIENT_ACTION_GET,
-        .worker = peer->id,
-        .request = request->number,
-        .plan = core->plan.version,
-        .epoch = core->options.uses_epoch ? slot->begin.epoch : 0,
-        .block = request->block,
-        .from = request->from,
-        .to = request->to,
-        .insist = request->insist,
-        .death = request->death,
-        .mark = core->mark,
-    };
+    action->insist = request->insist;
+    action->death = request->death;
+    client_hedge_note_sent(core, peer);
 }
 
 /* ---- back ---- */
 
 static void unload(struct client_core *core, struct client_request *request)
 {
-    struct client_peer *peer =
-        client_request_in_flight(request) ? client_peer_find(core, request->worker) : NULL;
-    if (peer && peer->in_flight > 0)
-        peer->in_flight--;
+    if (client_request_in_flight(request))
+        client_peer_unload(core, request->worker);
     request->number = 0;
 }
 
-void client_request_wait(struct client_request *request, bool making, uint32_t queue)
+/* Whatever it says. */
+static void answered(struct client_core *core, const struct client_request *request)
 {
+    if (request->state == CLIENT_REQUEST_SENT)
+        client_peer_note_answer(core, request->worker, request->sent_ns);
+}
+
+void client_request_wait(struct client_core *core, struct client_request *request, bool making,
+                         uint32_t queue)
+{
+    answered(core, request);
     if (!go(request, CLIENT_REQUEST_WAITING))
         return;
     request->making = making;
     request->queue = queue;
 }
 
-bool client_request_receive(struct client_request *request)
+bool client_request_receive(struct client_core *core, struct client_request *request, uint64_t number)
 {
+    if (request->hedge.number == number)
+        client_hedge_win(core, request);
+    else
+        client_hedge_lose(core, request);
+    answered(core, request);
     return go(request, CLIENT_REQUEST_RECEIVING);
 }
 
@@ -202,11 +225,23 @@ void client_request_done(struct client_core *core, struct client_slot *slot, str
 static bool back(struct client_core *core, struct client_slot *slot, struct client_request *request,
                  enum client_request_state state)
 {
+    if (state != CLIENT_REQUEST_LOST)
+        answered(core, request);
     if (!go(request, state))
         return false;
     unload(core, request);
     slot->unsent++;
     return true;
+}
+
+/* It is out of flight; asked elsewhere already, that is the request from now on. */
+static void promote_hedge(struct client_core *core, struct client_slot *slot, struct client_request *request)
+{
+    if (request->hedge.number == 0)
+        return;
+    go(request, CLIENT_REQUEST_SENT);
+    client_hedge_take(core, request);
+    slot->unsent--;
 }
 
 void client_request_moved(struct client_core *core, struct client_slot *slot, struct client_request *request,
@@ -227,6 +262,7 @@ void client_request_moved(struct client_core *core, struct client_slot *slot, st
     request->insist = true;
     request->retries = 0;
     request->fixed = named && !named->leaving ? home : request->worker; /* any worker answers INSIST */
+    promote_hedge(core, slot, request);
 }
 
 void client_request_retry(struct client_core *core, struct client_slot *slot, struct client_request *request,
@@ -245,12 +281,14 @@ void client_request_retry(struct client_core *core, struct client_slot *slot, st
     request->due_ns = core->now_ns + (after_ns < RETRY_LEAST_NS ? RETRY_LEAST_NS : after_ns);
     if (++request->retries < RETRIES_AT_ONE_WORKER) {
         request->fixed = request->insist ? request->worker : 0;
-        return;
+    } else {
+        request->retries = 0;
+        request->fixed = 0;
+        request->avoid = request->worker;
+        request->insist = true;
     }
-    request->retries = 0;
-    request->fixed = 0;
-    request->avoid = request->worker;
-    request->insist = true;
+    client_hedge_note_throttle(core);
+    promote_hedge(core, slot, request);
 }
 
 void client_request_lost(struct client_core *core, struct client_slot *slot, struct client_request *request)
@@ -262,6 +300,7 @@ void client_request_lost(struct client_core *core, struct client_slot *slot, str
     request->fixed = 0;
     request->avoid = request->worker;
     request->insist = request->death = true;
+    promote_hedge(core, slot, request);
 }
 
 void client_request_drop(struct client_core *core, struct client_slot *slot, struct client_request *request)
@@ -269,6 +308,7 @@ void client_request_drop(struct client_core *core, struct client_slot *slot, str
     bool sendable = !client_request_in_flight(request);
     if (!go(request, CLIENT_REQUEST_DROPPED))
         return;
+    client_hedge_lose(core, request);
     unload(core, request);
     slot->unsent -= sendable;
 }

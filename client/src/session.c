@@ -214,7 +214,8 @@ static void send_action(struct client_session *session, const struct client_acti
     case CLIENT_ACTION_GET:
         header.type = WIRE_GET;
         header.flags =
-            (uint16_t)((action->insist ? WIRE_FLAG_INSIST : 0) | (action->death ? WIRE_FLAG_DEATH : 0));
+            (uint16_t)((action->insist ? WIRE_FLAG_INSIST : 0) | (action->death ? WIRE_FLAG_DEATH : 0) |
+                       (action->hedge ? WIRE_FLAG_HEDGE : 0));
         header.epoch = action->epoch;
         header.block = action->block;
         header.from = (uint16_t)action->from;

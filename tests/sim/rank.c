@@ -241,6 +241,7 @@ static void ask(struct sim_rank *rank, struct sim_link *link, const struct clien
     frame->to = action->to;
     frame->insist = action->insist;
     frame->death = action->death;
+    frame->hedge = action->hedge;
     frame->time_ms = action->slack_ms;
     frame->mark = action->mark;
     sim_link_send_up(link, frame);
@@ -272,6 +273,7 @@ static void send(struct sim_rank *rank, const struct client_action *action)
     default:
         frame = sim_link_frame(rank->world, SIM_CANCEL);
         frame->request = action->request;
+        sim_link_cancelled(link, action->request);
     }
     frame->handle = link->handle;
     sim_link_send_up(link, frame);

@@ -143,7 +143,7 @@ struct sim_frame {
     struct scheduler_cursor mark;
     uint32_t handle, plan, epoch, from, to, time_ms, queue, requests_max;
     uint32_t row, rows; /* DATA: this chunk's rows of the part */
-    bool first, last, insist, death, making, copy;
+    bool first, last, insist, death, hedge, making, copy;
     enum base_code code;
     uint64_t extent; /* DATA: where the bytes are read from */
 };
@@ -176,7 +176,9 @@ struct sim_link {
     bool closing;                  /* the worker lingers */
     uint64_t connection;
     uint64_t open_number;
-    uint32_t handle, cap, asked; /* client's view: asked and not answered */
+    uint32_t handle, cap, asked;  /* client's view: asked and not answered, nor cancelled */
+    uint64_t cancelled[SIM_GETS]; /* may be answered all the same */
+    int cancelled_count;
     struct sim_pipe up, down;
     int reset_after; /* frames until the connection breaks; -1: it does not */
     int64_t progress_ns, byte_ns;
@@ -192,8 +194,9 @@ void sim_link_dial(struct sim_rank *rank, struct sim_worker *worker);
 struct sim_frame *sim_link_frame(struct sim_world *world, enum sim_frame_kind kind);
 void sim_link_send_up(struct sim_link *link, struct sim_frame *frame);
 void sim_link_send_down(struct sim_link *link, struct sim_frame *frame);
-void sim_link_close(struct sim_link *link);                   /* by the client */
-void sim_link_asked(struct sim_link *link, uint64_t request); /* a GET has come to the worker */
+void sim_link_close(struct sim_link *link);                       /* by the client */
+void sim_link_asked(struct sim_link *link, uint64_t request);     /* a GET has come to the worker */
+void sim_link_cancelled(struct sim_link *link, uint64_t request); /* a CANCEL leaves the client */
 void sim_link_answered(struct sim_link *link, uint64_t request, const char *how); /* it ends there */
 void sim_link_data(struct sim_link *link, const struct sim_frame *whole);         /* cut into chunks */
 void sim_link_drop(struct sim_link *link, bool linger);                           /* by the worker */

@@ -235,6 +235,7 @@ struct mr_job_stats {
     uint32_t ready;    /* batches ready and not taken */
     uint64_t substituted, skipped;
     uint64_t requests, moved, retries, reconnects, failovers, bad_frames;
+    uint64_t hedges, hedges_won; /* asked of a second worker while the first was silent; which was quicker */
 };
 MR_API enum mr_code mr_job_stats(struct mr_job *job, struct mr_job_stats *stats);
 

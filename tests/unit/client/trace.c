@@ -28,6 +28,7 @@ struct answer {
 struct worker {
     uint64_t connection; /* 0: none */
     bool hung;           /* takes everything, says nothing */
+    int64_t silent_until_ns;
     uint32_t cap, in_flight;
     uint64_t requests[256]; /* not answered for good */
 };
@@ -78,6 +79,8 @@ static void later(struct trace *trace, struct answer answer, uint64_t most_ms)
 {
     answer.at_ns = trace->now_ns + (int64_t)(1 + draw(trace, most_ms * 1000)) * 1000;
     answer.connection = answer.worker >= 0 ? trace->workers[answer.worker].connection : 0;
+    if (answer.worker >= 0 && answer.at_ns < trace->workers[answer.worker].silent_until_ns)
+        answer.at_ns += trace->workers[answer.worker].silent_until_ns - trace->now_ns;
     if (trace->answer_count == trace->answer_room) {
         trace->answer_room = trace->answer_room ? 2 * trace->answer_room : 64;
         trace->answers = realloc(trace->answers, (size_t)trace->answer_room * sizeof *trace->answers);
@@ -137,6 +140,8 @@ static void answer_get(struct trace *trace, int w, const struct client_action *g
     struct answer answer = {.worker = w, .get = *get, .kind = HEAD};
     if (trace->workers[w].hung)
         return;
+    if (trace->options.lags && draw(trace, 100) == 0)
+        trace->workers[w].silent_until_ns = trace->now_ns + (int64_t)(200 + draw(trace, 1300)) * MS;
     if (!get->insist && chance(trace, 8))
         answer.kind = MOVED;
     else if (chance(trace, 8))
@@ -202,6 +207,7 @@ static void carry_out(struct trace *trace, const struct client_action *action)
             fail(trace, "slot %u ready twice", action->slot);
         break;
     case CLIENT_ACTION_CANCEL:
+        forget(&trace->workers[w], action->request);
         trace->result.cancelled++;
         break;
     case CLIENT_ACTION_MARK:
@@ -489,6 +495,11 @@ static void check_end(struct trace *trace)
     trace->result.failovers = stats.failovers;
     trace->result.moved = stats.moved;
     trace->result.retries = stats.retries;
+    trace->result.hedges = stats.hedges;
+    trace->result.hedges_won = stats.hedges_won;
+    if (stats.hedges * 50 > stats.requests)
+        fail(trace, "%llu hedges are more than 2%% of %llu requests", (unsigned long long)stats.hedges,
+             (unsigned long long)stats.requests);
 }
 
 struct trace_result trace_run(const struct trace_options *options)

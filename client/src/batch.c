@@ -342,12 +342,13 @@ enum mr_code mr_job_info(struct mr_job *job, struct mr_job_info *info, struct mr
 
 enum mr_code mr_job_stats(struct mr_job *job, struct mr_job_stats *stats)
 {
-    if (stats->size < sizeof *stats)
+    size_t first_size = offsetof(struct mr_job_stats, hedges); /* of 0.1.0's first headers */
+    if (stats->size < first_size)
         return MR_INVALID;
     if (!enter(job, NULL))
         return MR_CLOSED;
     struct client_core_stats core = client_core_stats(job->core);
-    *stats = (struct mr_job_stats){
+    struct mr_job_stats all = {
         .size = stats->size,
         .rows = core.rows,
         .batches = job->batches,
@@ -365,6 +366,7 @@ enum mr_code mr_job_stats(struct mr_job *job, struct mr_job_stats *stats)
         .hedges = core.hedges,
         .hedges_won = core.hedges_won,
     };
+    memcpy(stats, &all, stats->size < sizeof all ? stats->size : sizeof all);
     leave(job);
     return MR_OK;
 }

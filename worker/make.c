@@ -55,6 +55,8 @@ struct making {
     _Atomic bool read_failed;
     struct base_error error;
     struct finding *findings; /* owned */
+    struct finding *spares;   /* owned; a verdict is news once: telling it may not need memory */
+    uint32_t spare_count;
     struct read_task reads[]; /* one a row */
 };
 _Static_assert(WORKER_SIBLINGS + 1 == PIPELINE_SIBLINGS, "a block and its siblings");
@@ -143,13 +145,19 @@ enum base_code worker_make_start(struct worker_make **out, const struct worker_m
     return code;
 }
 
+static void free_findings(struct finding *finding)
+{
+    while (finding) {
+        struct finding *next = finding->next;
+        free(finding);
+        finding = next;
+    }
+}
+
 static void free_making(struct making *making)
 {
-    while (making->findings) {
-        struct finding *next = making->findings->next;
-        free(making->findings);
-        making->findings = next;
-    }
+    free_findings(making->findings);
+    free_findings(making->spares);
     worker_kit_put_order(making->blocks[0].kit, making->order);
     worker_rows_destroy(making->rows);
     free(making);
@@ -416,16 +424,31 @@ static void start_reads(struct making *making)
 
 /* ---- prep threads ---- */
 
+/* One for each row that worker_rows_make() may judge. */
+static bool have_spares(struct making *making)
+{
+    for (; making->spare_count < making->rows->block_count; making->spare_count++) {
+        struct finding *spare = calloc(1, sizeof *spare);
+        if (!spare)
+            return false;
+        spare->next = making->spares;
+        making->spares = spare;
+    }
+    return true;
+}
+
 static void find(void *context, uint64_t item, const struct base_error *error)
 {
     struct making *making = context;
     struct manifest_entry entry;
-    struct finding *finding = calloc(1, sizeof *finding);
-    if (!finding)
-        return;
+    struct finding *finding = making->spares;
+    making->spares = finding->next;
+    making->spare_count--;
     finding->item = item;
     if (manifest_entry(making->blocks[0].kit->dataset->manifest, item, &entry, NULL) == BASE_OK)
         snprintf(finding->name, sizeof finding->name, "%.255s", entry.name);
+    else
+        snprintf(finding->name, sizeof finding->name, "(item %llu)", (unsigned long long)item);
     snprintf(finding->cause, sizeof finding->cause, "%.255s", error->text);
     finding->next = making->findings;
     making->findings = finding;
@@ -439,7 +462,10 @@ static void run_prep(struct base_task *task, int thread)
     struct worker_rows_work work = {.scratch = make->scratch[thread], .bad = find, .context = making};
     int64_t begun_ns = base_clock_thread_cpu_ns();
     for (uint32_t i = 0; i < rows->count && making->error.code == BASE_OK; i++)
-        worker_rows_make(rows, i, &work, &making->error);
+        if (have_spares(making))
+            worker_rows_make(rows, i, &work, &making->error);
+        else
+            base_error_set(&making->error, BASE_NO_MEMORY, "worker: no memory for findings");
     for (uint32_t i = 0; i < rows->block_count && making->error.code == BASE_OK && rows->wanted == 0; i++)
         making->blocks[i].used_bytes = worker_rows_finish(rows, i);
     int64_t cpu_ns = base_clock_thread_cpu_ns() - begun_ns;

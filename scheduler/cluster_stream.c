@@ -221,7 +221,7 @@ void cluster_stream_plan(struct scheduler_cluster *cluster, struct cluster_strea
     if (stream->view.planned && homes == stream->homes)
         return; /* a plan costs much more than this look */
     stream->homes = homes;
-    scheduler_plan_next(&stream->view.plan, workers, count, &next);
+    scheduler_plan_next(&stream->view.plan, workers, count, NULL, &next);
     if (next.version != stream->view.plan.version)
         take_plan(cluster, stream, &next, count);
 }

@@ -17,17 +17,27 @@ struct scheduler_plan {
     uint64_t primary[SCHEDULER_PLAN_SLOTS], secondary[SCHEDULER_PLAN_SLOTS]; /* worker ids; 0 = nobody */
 };
 
-/* Eligible workers with their weights (> 0; capacity, any unit). */
+/* Eligible workers with their weights (capacity, any unit; taken in 1/65536ths, from one of these to 2^14). */
 struct scheduler_plan_worker {
     uint64_t id;
     double weight;
 };
 
-/* Makes `next` from `previous` (version 0: from nothing) for exactly these workers; count 0 gives a plan of nobodies.
- * A slot keeps its home while that worker is eligible and not over its share (rounded up, plus one); a dead home's slots go
- * to their secondaries. version = previous + 1 if anything differs, else previous. Deterministic. */
+/* Makes `next` from `previous` (version 0: from nothing) for exactly these workers, at most SCHEDULER_PLAN_WORKERS; count 0 gives a
+ * plan of nobodies. A slot keeps its home while that worker is eligible and not over its share (rounded up, plus one); a dead home's
+ * slots go to their secondaries. version = previous + 1 if anything differs, else previous. Deterministic.
+ * `moves` (NULL: no bound) bounds the slots that change between workers that both had some before, because their weights have
+ * changed; what was moved is taken off it. Deaths and joins are not bounded by it. */
 void scheduler_plan_next(const struct scheduler_plan *previous, const struct scheduler_plan_worker *workers,
-                         int count, struct scheduler_plan *next);
+                         int count, int *moves, struct scheduler_plan *next);
+
+/* Which workers a plan has when there are more of them than slots: puts the SCHEDULER_PLAN_WORKERS with the highest scores first and
+ * returns how many those are. *least: the lowest score among them; -INFINITY when all are. */
+int scheduler_plan_admit(const uint8_t family[32], struct scheduler_plan_worker *workers, int count,
+                         double *least);
+/* Weighted rendezvous: a worker's chance to be among the highest rises with its weight, and a worker more or less changes nothing
+ * about the order of the others. */
+double scheduler_plan_score(const uint8_t family[32], const struct scheduler_plan_worker *worker);
 
 /* The slot of a block: (block + h) mod 1024, h from (the stream's family, epoch) when the stream uses the epoch, else 0: with
  * equal plans block k of all siblings has the same home. */

@@ -72,7 +72,7 @@ void desk_give_plan(struct desk *desk, int workers)
         ids[i] = (uint64_t)i + 1;
         weights[i] = (struct scheduler_plan_worker){ids[i], 1};
     }
-    scheduler_plan_next(&desk->plan, weights, workers, &next);
+    scheduler_plan_next(&desk->plan, weights, workers, NULL, &next);
     next.version = desk->plan.version + 1;
     desk->plan = next;
     assert_int_equal(client_core_plan(desk->core, desk->now_ns, &desk->plan, ids, workers, NULL), BASE_OK);

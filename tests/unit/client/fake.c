@@ -547,7 +547,7 @@ struct fake *fake_start(const struct fake_options *options)
         start_worker(&fake->workers[w], "127.0.0.1:0");
         weights[w] = (struct scheduler_plan_worker){(uint64_t)w + 1, 1};
     }
-    scheduler_plan_next(&none, weights, options->workers, &fake->plan);
+    scheduler_plan_next(&none, weights, options->workers, NULL, &fake->plan);
     rpc_start();
     start_server(fake);
     return fake;

@@ -117,7 +117,7 @@ static void new_plan(struct trace *trace)
             ids[count] = (uint64_t)w + 1;
             workers[count++] = (struct scheduler_plan_worker){(uint64_t)w + 1, 1 + (double)draw(trace, 4)};
         }
-    scheduler_plan_next(&trace->plan, workers, count, &next);
+    scheduler_plan_next(&trace->plan, workers, count, NULL, &next);
     next.version = trace->plan.version + 1;
     trace->plan = next;
     if (client_core_plan(trace->core, trace->now_ns, &trace->plan, ids, count, NULL) != BASE_OK)

@@ -2,6 +2,7 @@
 #include "scheduler/plan.h"
 
 #include "base/philox.h"
+#include "tests/unit/scheduler/plan_oracle.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -48,7 +49,7 @@ static int moved(const struct scheduler_plan *a, const struct scheduler_plan *b)
 static struct scheduler_plan fresh(int count)
 {
     struct scheduler_plan none = {0}, plan;
-    scheduler_plan_next(&none, workers, count, &plan);
+    scheduler_plan_next(&none, workers, count, NULL, &plan);
     return plan;
 }
 
@@ -87,7 +88,7 @@ static void check(const struct scheduler_plan *plan, int count)
         assert_true(primaries[i] >= floor(share) - fmax(2, share / 16));
     }
     struct scheduler_plan again;
-    scheduler_plan_next(plan, workers, count, &again);
+    scheduler_plan_next(plan, workers, count, NULL, &again);
     assert_memory_equal(&again, plan, sizeof again);
 }
 
@@ -164,7 +165,7 @@ static void a_death_moves_only_the_dead_ones_slots_and_spreads_them(void **state
             uint64_t id = workers[dead].id;
             int lost = held(before.primary, id);
             workers[dead] = workers[w - 1];
-            scheduler_plan_next(&before, workers, w - 1, &after);
+            scheduler_plan_next(&before, workers, w - 1, NULL, &after);
             assert_int_equal(after.version, 2);
             check(&after, w - 1);
             assert_int_equal(moved(&before, &after), lost);
@@ -184,7 +185,7 @@ static void a_join_moves_only_the_joiners_share(void **state)
     for (int w = 1; w <= 64; w++) {
         equal_workers(w + 1);
         struct scheduler_plan before = fresh(w), after;
-        scheduler_plan_next(&before, workers, w + 1, &after);
+        scheduler_plan_next(&before, workers, w + 1, NULL, &after);
         check(&after, w + 1);
         int share = held(after.primary, workers[w].id);
         assert_true(abs(share - SLOTS / (w + 1)) <= 1);
@@ -217,7 +218,7 @@ static void random_histories_keep_every_promise(void **state)
                 dead = workers[at].id;
                 workers[at] = workers[--count];
             }
-            scheduler_plan_next(&plan, workers, count, &next);
+            scheduler_plan_next(&plan, workers, count, NULL, &next);
             assert_int_equal(next.version, plan.version + 1);
             check(&next, count);
             if (joins)
@@ -229,17 +230,170 @@ static void random_histories_keep_every_promise(void **state)
     }
 }
 
+/* One step of a random history; weights 1 to `weights`. */
+static int change_workers(uint64_t seed, uint64_t step, int count, int most, uint64_t weights)
+{
+    uint64_t what = base_philox_below(seed, 20, step, 16);
+    int some = what > 13 ? 1 + (int)base_philox_below(seed, 21, step, (uint64_t)most / 3) : 1;
+    for (int i = 0; i < some; i++) {
+        uint64_t key = step * 1000 + (uint64_t)i;
+        bool joins = count == 0 || (count < most && what % 2 == 0);
+        if (what == 11 && count > 0) {
+            workers[base_philox_below(seed, 22, key, (uint64_t)count)].weight =
+                1. + (double)base_philox_below(seed, 23, key, weights);
+        } else if (joins) {
+            workers[count++] =
+                (struct scheduler_plan_worker){key * 64 + base_philox_below(seed, 24, key, 64) + 1,
+                                               1. + (double)base_philox_below(seed, 25, key, weights)};
+        } else if (count > 0) {
+            workers[base_philox_below(seed, 26, key, (uint64_t)count)] = workers[count - 1];
+            count--;
+        }
+    }
+    return count;
+}
+
+static void plans_are_what_they_were(void **state)
+{
+    (void)state;
+    static const int most[] = {3, 8, 24, 60, 150, 700, 1024};
+    int compared = 0;
+    for (uint64_t seed = 1; seed <= 84; seed++) {
+        struct scheduler_plan plan = {0}, next, oracle;
+        int room = most[seed % 7], count = 0;
+        uint64_t weights = seed % 3 == 0 ? 1 : seed % 3 == 1 ? 8 : 100;
+        for (uint64_t step = 0; step < (room > 100 ? 6 : 60); step++) {
+            if (step == 0 && room > 24)
+                for (; count < room / 2; count++)
+                    workers[count] = (struct scheduler_plan_worker){
+                        (1ull << 40) + (uint64_t)count,
+                        1. + (double)base_philox_below(seed, 27, (uint64_t)count, weights)};
+            count = change_workers(seed, step, count, room, weights);
+            scheduler_plan_next(&plan, workers, count, NULL, &next);
+            plan_oracle_next(&plan, workers, count, &oracle);
+            if (memcmp(&next, &oracle, sizeof next) != 0)
+                fail_msg("seed %llu, step %llu, %d workers: another plan", (unsigned long long)seed,
+                         (unsigned long long)step, count);
+            plan = next;
+            compared++;
+        }
+    }
+    print_message("%d plans compared\n", compared);
+}
+
+/* Whoever dies, each of the others gets its weighted share of the slots, give or take two. */
+static void check_deaths(const struct scheduler_plan *plan, int count)
+{
+    for (int dead = 0; dead < count; dead++)
+        for (int i = 0; i < count; i++) {
+            double share = held(plan->primary, workers[dead].id) * workers[i].weight /
+                           (total(count) - workers[dead].weight);
+            if (i != dead)
+                assert_true(seconds_of(plan, workers[dead].id, workers[i].id) <= share + 2);
+        }
+}
+
+static int moved_between_old(const struct scheduler_plan *a, const struct scheduler_plan *b, int count)
+{
+    int sum = 0;
+    for (int s = 0; s < SLOTS; s++)
+        sum += a->primary[s] != b->primary[s] && index_of(a->primary[s], count) >= 0 &&
+               held(a->primary, b->primary[s]) > 0;
+    return sum;
+}
+
+/* Joins, deaths and new weights in any order, each change with at most 51 slots moved for weights alone. */
+static void any_death_is_spread_after_any_history(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 30; seed++) {
+        struct scheduler_plan plan = {0}, next;
+        int count = 0;
+        for (uint64_t step = 0; step < 60; step++) {
+            count = change_workers(seed, step, count, 16, 40);
+            int moves = 51;
+            scheduler_plan_next(&plan, workers, count, &moves, &next);
+            if (plan.version > 0 && count > 0)
+                assert_true(moved_between_old(&plan, &next, count) <= 51);
+            assert_true(moves >= 0);
+            check_deaths(&next, count);
+            plan = next;
+        }
+    }
+}
+
+/* A worker that proves half as fast gives its slots up in bounded steps, and joiners get theirs at once all the same. */
+static void new_weights_move_slots_in_bounded_steps(void **state)
+{
+    (void)state;
+    equal_workers(4);
+    struct scheduler_plan plan = fresh(4), next;
+    workers[1].weight /= 2;
+    int steps = 0;
+    for (; steps < 10; steps++) {
+        int moves = 51;
+        scheduler_plan_next(&plan, workers, 4, &moves, &next);
+        if (next.version == plan.version)
+            break;
+        assert_int_equal(moved(&plan, &next), 51 - moves);
+        plan = next;
+    }
+    assert_int_equal(steps, 3); /* 256 - 146 = 110 slots */
+    check(&plan, 4);
+    workers[0].weight /= 2;
+    workers[4] = (struct scheduler_plan_worker){77, 4};
+    int moves = 0;
+    scheduler_plan_next(&plan, workers, 5, &moves, &next);
+    assert_true(held(next.primary, 77) >= SLOTS * 4 / 16);
+    assert_int_equal(moved(&plan, &next), held(next.primary, 77));
+}
+
+static const uint8_t one_family[32] = {1, 2, 3}, other_family[32] = {3, 2, 1};
+
+/* More workers than slots: each stream has its own 1024; who comes or goes changes one of them at most. */
+static void streams_of_a_large_cluster_use_different_workers(void **state)
+{
+    (void)state;
+    enum { MANY = 10000 };
+    static struct scheduler_plan_worker all[MANY], again[MANY];
+    double least, heavy = 0;
+    for (int i = 0; i < MANY; i++)
+        all[i] = again[i] = (struct scheduler_plan_worker){(uint64_t)i + 1, i % 2 ? 1 : 3};
+    assert_int_equal(scheduler_plan_admit(one_family, all, 500, &least), 500);
+    assert_true(least == -(double)INFINITY && all[0].id == 1);
+    assert_int_equal(scheduler_plan_admit(one_family, all, MANY, &least), SCHEDULER_PLAN_WORKERS);
+    static bool in[MANY + 1];
+    for (int i = 0; i < SCHEDULER_PLAN_WORKERS; i++) {
+        in[all[i].id] = true;
+        heavy += all[i].weight > 1;
+        assert_true(scheduler_plan_score(one_family, &all[i]) >= least);
+    }
+    assert_true(heavy > 700 && heavy < 800); /* three quarters of the weight */
+    scheduler_plan_admit(other_family, again, MANY, &least);
+    int both = 0;
+    for (int i = 0; i < SCHEDULER_PLAN_WORKERS; i++)
+        both += in[again[i].id];
+    assert_true(both < 250); /* 1024 x 1024 / 10000, more for the weights */
+    uint64_t gone = all[7].id;
+    all[7] = all[MANY - 1];
+    assert_int_equal(scheduler_plan_admit(one_family, all, MANY - 1, &least), SCHEDULER_PLAN_WORKERS);
+    int stayed = 0;
+    for (int i = 0; i < SCHEDULER_PLAN_WORKERS; i++)
+        stayed += in[all[i].id] && all[i].id != gone;
+    assert_int_equal(stayed, SCHEDULER_PLAN_WORKERS - 1);
+}
+
 static void nobody_and_versions(void **state)
 {
     (void)state;
     struct scheduler_plan none = {0}, plan;
-    scheduler_plan_next(&none, workers, 0, &plan);
+    scheduler_plan_next(&none, workers, 0, NULL, &plan);
     assert_int_equal(plan.version, 0);
     equal_workers(2);
     none.version = 41; /* a stored high-water: the next version is above it */
-    scheduler_plan_next(&none, workers, 2, &plan);
+    scheduler_plan_next(&none, workers, 2, NULL, &plan);
     assert_int_equal(plan.version, 42);
-    scheduler_plan_next(&plan, workers, 0, &plan); /* in place */
+    scheduler_plan_next(&plan, workers, 0, NULL, &plan); /* in place */
     assert_int_equal(plan.version, 43);
     check(&plan, 0);
 }
@@ -306,6 +460,10 @@ int main(void)
         cmocka_unit_test(a_death_moves_only_the_dead_ones_slots_and_spreads_them),
         cmocka_unit_test(a_join_moves_only_the_joiners_share),
         cmocka_unit_test(random_histories_keep_every_promise),
+        cmocka_unit_test(plans_are_what_they_were),
+        cmocka_unit_test(any_death_is_spread_after_any_history),
+        cmocka_unit_test(new_weights_move_slots_in_bounded_steps),
+        cmocka_unit_test(streams_of_a_large_cluster_use_different_workers),
         cmocka_unit_test(nobody_and_versions),
         cmocka_unit_test(blocks_map_to_slots),
         cmocka_unit_test(candidates_begin_with_the_homes_and_agree),

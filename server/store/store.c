@@ -12,6 +12,7 @@ enum { BUSY_MS = 2000 };
 
 struct store {
     sqlite3 *db;
+    bool begun; /* between begin and commit or rollback */
 };
 
 /* Each step makes the next schema version out of the one before; version 0 is an empty file. Steps are only ever added. */
@@ -32,13 +33,18 @@ static const char *const steps[] = {
 };
 enum { SCHEMA_VERSION = sizeof steps / sizeof *steps };
 
+static enum base_code code_of(int sqlite)
+{
+    int plain = sqlite & 0xff;
+    if (plain == SQLITE_NOMEM || sqlite == SQLITE_IOERR_NOMEM)
+        return BASE_NO_MEMORY;
+    return plain == SQLITE_CORRUPT || plain == SQLITE_NOTADB ? BASE_CORRUPT : BASE_IO;
+}
+
 static enum base_code failed(struct store *store, struct base_error *error, const char *what)
 {
-    int code = sqlite3_extended_errcode(store->db);
-    enum base_code to = code == SQLITE_NOMEM                              ? BASE_NO_MEMORY
-                        : code == SQLITE_CORRUPT || code == SQLITE_NOTADB ? BASE_CORRUPT
-                                                                          : BASE_IO;
-    return base_error_set(error, to, "state store: %s: %s", what, sqlite3_errmsg(store->db));
+    return base_error_set(error, code_of(sqlite3_extended_errcode(store->db)), "state store: %s: %s", what,
+                          sqlite3_errmsg(store->db));
 }
 
 static enum base_code run(struct store *store, const char *sql, struct base_error *error)
@@ -97,9 +103,18 @@ static sqlite3_stmt *prepare(struct store *store, const char *sql, const struct 
     return statement;
 }
 
+/* A rollback that found no memory left its transaction open: the next write must not become a part of it. */
+static enum base_code close_stale(struct store *store, struct base_error *error)
+{
+    return store->begun || sqlite3_get_autocommit(store->db) ? BASE_OK : run(store, "ROLLBACK", error);
+}
+
 static enum base_code change(struct store *store, const char *sql, const struct value *values, int count,
                              struct base_error *error)
 {
+    enum base_code stale = close_stale(store, error);
+    if (stale)
+        return stale;
     sqlite3_stmt *statement = prepare(store, sql, values, count);
     if (!statement)
         return failed(store, error, sql);
@@ -116,9 +131,14 @@ static enum base_code query(struct store *store, sqlite3_stmt *statement, void (
     if (!statement)
         return failed(store, error, "query");
     int step;
-    while ((step = sqlite3_step(statement)) == SQLITE_ROW)
+    enum base_code code = BASE_OK;
+    while ((step = sqlite3_step(statement)) == SQLITE_ROW) {
         row(statement, context);
-    enum base_code code = step == SQLITE_DONE ? BASE_OK : failed(store, error, sqlite3_sql(statement));
+        if (sqlite3_errcode(store->db) == SQLITE_NOMEM) /* of a column: it was taken for an empty one */
+            code = failed(store, error, sqlite3_sql(statement));
+    }
+    if (step != SQLITE_DONE)
+        code = failed(store, error, sqlite3_sql(statement));
     sqlite3_finalize(statement);
     return code;
 }
@@ -199,9 +219,9 @@ enum base_code store_open(struct store **out, const char *dir, struct base_error
     struct store *store = calloc(1, sizeof *store);
     if (!store)
         return base_error_set(error, BASE_NO_MEMORY, "state store: no memory");
-    if (sqlite3_open_v2(path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK) {
-        code = base_error_set(error, BASE_IO, "state store %s: %s", path,
-                              store->db ? sqlite3_errmsg(store->db) : "no memory");
+    int opened = sqlite3_open_v2(path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
+    if (opened != SQLITE_OK) {
+        code = base_error_set(error, code_of(opened), "state store: %s", sqlite3_errstr(opened));
         goto cleanup;
     }
     sqlite3_busy_timeout(store->db, BUSY_MS);
@@ -232,7 +252,11 @@ void store_close(struct store **store)
 
 enum base_code store_begin(struct store *store, struct base_error *error)
 {
-    return run(store, "BEGIN IMMEDIATE", error);
+    enum base_code code = close_stale(store, error);
+    if (!code)
+        code = run(store, "BEGIN IMMEDIATE", error);
+    store->begun = !code;
+    return code;
 }
 
 enum base_code store_commit(struct store *store, struct base_error *error)
@@ -240,12 +264,14 @@ enum base_code store_commit(struct store *store, struct base_error *error)
     enum base_code code = run(store, "COMMIT", error);
     if (code)
         store_rollback(store); /* or the next begin fails, too */
+    store->begun = false;
     return code;
 }
 
 void store_rollback(struct store *store)
 {
     sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    store->begun = false;
 }
 
 /* ---- numbers that no two servers of one state use ---- */

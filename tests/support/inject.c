@@ -59,6 +59,11 @@ static bool hit(unsigned kind)
     return true;
 }
 
+bool inject_hit(unsigned kind)
+{
+    return hit(kind);
+}
+
 static bool hit_on(int fd)
 {
     return !(fd >= 0 && fd < EVENTS && event[fd]) && hit(INJECT_CALL);

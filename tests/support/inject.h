@@ -35,6 +35,9 @@ bool inject_stop(void); /* true: a call failed since inject_start */
 /* Stops what has not begun to fail yet; inject_start() with the result goes on. For what must come first in a run. */
 struct inject_plan inject_pause(void);
 
+/* Whether a call of this kind, made by a library on its own, fails now (errno says how): for hooks that such a library offers. */
+bool inject_hit(unsigned kind);
+
 /* Runs an operation from nothing to nothing. It calls inject_stop() itself once what is tested is over, and then checks and frees. */
 typedef enum base_code (*inject_run)(void *context, struct base_error *error);
 void inject_each(const char *name, unsigned kinds, inject_run run, void *context);

@@ -41,6 +41,26 @@ class Hung(unittest.TestCase):
         self.assertEqual(again.wait(60), 0, again.tail())
         self.assertEqual([(r.key(), r.hash) for r in self.cluster.rows("u")], [(r.key(), r.hash) for r in self.cluster.rows("t")])
 
+    def test_a_pause(self):
+        """Silent for too short a time to be dead: its late blocks come from the other, and no row differs."""
+        epochs, pauses = 5, 3
+        options = dict(batch=4, tail="exact", epochs=epochs)
+        trainer = self.cluster.trainer("t", "photos", job="t", pace=400, **options)
+        for i in range(pauses):
+            wait_for("rows to earn hedges by", lambda: len(self.cluster.rows("t")) >= 400 * (i + 1))
+            self.cluster.workers[1].kill(signal.SIGSTOP)
+            time.sleep(0.6)
+            self.cluster.workers[1].kill(signal.SIGCONT)
+        self.assertEqual(trainer.wait(60), 0, trainer.tail())
+        said = dict(f.split("=") for f in trainer.buffer.decode().split())
+        print(f"longest wait {said['longest_wait_ms']} ms; {said['hedges']} hedges, {said['hedges_won']} won, of {said['requests']} requests")
+        self.assertGreater(int(said["hedges_won"]), 0)
+        self.assertLessEqual(50 * int(said["hedges"]), int(said["requests"]))
+        quiet = self.cluster.trainer("u", "photos", job="u", **options)
+        self.assertEqual(quiet.wait(60), 0, quiet.tail())
+        self.assertEqual([(r.key(), r.hash) for r in self.cluster.rows("t")], [(r.key(), r.hash) for r in self.cluster.rows("u")])
+        self.assertEqual(len(self.cluster.rows("t")), 400 * epochs)
+
     def test_a_server(self):
         trainer = self.start("t")
         self.cluster.server.kill(signal.SIGSTOP)

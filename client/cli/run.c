@@ -23,7 +23,8 @@ enum { JOBS_MAX = 64, SLICE_MS = 250, DRAW_MS = 200, PLAIN_DRAW_MS = 5000, BAR_C
 struct options {
     struct cli_common common;
     int64_t jobs, epochs, batch, wait_ms;
-    const char *transforms, *seed, *ledger;
+    const char *transforms, *seed, *ledger, *weight_text;
+    double weight;
     struct base_option_list options;
     bool quiet;
 };
@@ -39,6 +40,8 @@ static const struct base_option table[] = {
      0},
     {"seed", BASE_OPTION_TEXT, NULL, "S", "of another stream than the dataset's own",
      offsetof(struct options, seed), 0, 0},
+    {"weight", BASE_OPTION_TEXT, "1", "W", "of each job's share of the workers, 0.01 to 100",
+     offsetof(struct options, weight_text), 0, 0},
     {"wait-ms", BASE_OPTION_INT, "60000", "MS", "longest wait for one batch",
      offsetof(struct options, wait_ms), 1, INT32_MAX},
     {"ledger", BASE_OPTION_TEXT, NULL, "DIR", "a folder for a ledger of each job: see millrace audit",
@@ -107,7 +110,8 @@ static enum mr_code open_and_stream(struct run_job *run, struct mr_client *clien
                                   .on_bad = MR_ON_BAD_REPLACE,
                                   .batch = (uint32_t)o->batch,
                                   .epochs = (uint32_t)o->epochs,
-                                  .ledger = o->ledger};
+                                  .ledger = o->ledger,
+                                  .weight = o->weight};
     enum mr_code code = mr_job_open(&job, client, &what, o->wait_ms, &run->error);
     if (code != MR_OK)
         return code;
@@ -359,6 +363,12 @@ int cli_run(int argc, char **argv)
     uint64_t seed = 0;
     if (options.seed && cli_number(options.seed, &seed) != BASE_OK) {
         fprintf(stderr, "millrace run: --seed %s: not a number of 64 bits\n", options.seed);
+        return CLI_EXIT_USAGE;
+    }
+    char *end;
+    options.weight = strtod(options.weight_text, &end);
+    if (end == options.weight_text || *end || !(options.weight >= 0.01 && options.weight <= 100)) {
+        fprintf(stderr, "millrace run: --weight %s: must be 0.01 to 100\n", options.weight_text);
         return CLI_EXIT_USAGE;
     }
     struct stat about;

@@ -138,6 +138,7 @@ static enum base_code pack_open(struct mr_job *job, const struct mr_job_options 
     open.on_bad = text_of(policies[options->on_bad]);
     open.generation = job->generation;
     open.epochs = options->epochs;
+    open.weight = options->weight;
     if (options->resume && !options->start_epoch) {
         at.epoch = options->resume->epoch;
         at.position = options->resume->position;

@@ -17,6 +17,8 @@
 #define LOOK_AHEAD 2
 #define STALL_MS 1000
 #define UNAVAILABLE_MS 10000
+#define WEIGHT_LEAST 0.01 /* as the scheduler has it */
+#define WEIGHT_MOST 100
 
 /* ---- the loop's side ---- */
 
@@ -128,20 +130,35 @@ static void detach(void *context)
 
 /* ---- opening ---- */
 
+/* A program built with earlier headers has fewer of them. */
+static bool known_size(size_t size)
+{
+    return size >= sizeof(struct mr_job_options) || size == offsetof(struct mr_job_options, ledger) ||
+           size == offsetof(struct mr_job_options, weight);
+}
+
+static enum mr_code take_options(const struct mr_job_options *given, struct mr_job_options *options,
+                                 struct mr_error *error)
+{
+    if (!given || !known_size(given->size))
+        return client_error_set(error, BASE_INVALID, "job: options.size is %zu, not %zu",
+                                given ? given->size : 0, sizeof *options);
+    memcpy(options, given, given->size < sizeof *options ? given->size : sizeof *options);
+    options->world = options->world > 0 ? options->world : 1;
+    options->pipeline = options->pipeline ? options->pipeline : "imagenet_train";
+    options->look_ahead = options->look_ahead > 0 ? options->look_ahead : LOOK_AHEAD;
+    return MR_OK;
+}
+
 static enum mr_code check_options(const struct mr_job_options *options, struct mr_error *error)
 {
-    size_t first_size = offsetof(struct mr_job_options, ledger); /* of 0.1.0's first headers */
-    if (!options || (options->size < sizeof *options && options->size != first_size))
-        return client_error_set(error, BASE_INVALID, "job: options.size is %zu, not %zu",
-                                options ? options->size : 0, sizeof *options);
-    uint32_t world = options->world > 0 ? options->world : 1;
     if (!options->dataset || !*options->dataset || strlen(options->dataset) >= 256)
         return client_error_set(error, BASE_INVALID, "job: a dataset's name is needed");
     if (options->batch < 1 || options->batch > 65535)
         return client_error_set(error, BASE_INVALID, "job: batch is %u, must be 1 to 65535", options->batch);
-    if (options->rank >= world)
-        return client_error_set(error, BASE_INVALID, "job: rank %u of %u", options->rank, world);
-    if (!options->job && world > 1)
+    if (options->rank >= options->world)
+        return client_error_set(error, BASE_INVALID, "job: rank %u of %u", options->rank, options->world);
+    if (!options->job && options->world > 1)
         return client_error_set(error, BASE_INVALID, "job: several ranks need one job name to meet under");
     if (options->job && (!*options->job || strlen(options->job) >= CLIENT_JOB_CHARS))
         return client_error_set(error, BASE_INVALID, "job: its name must have 1 to %d bytes",
@@ -153,6 +170,9 @@ static enum mr_code check_options(const struct mr_job_options *options, struct m
     if (options->look_ahead > 1024)
         return client_error_set(error, BASE_INVALID, "job: look_ahead is %u, at most 1024",
                                 options->look_ahead);
+    if (options->weight != 0 && !(options->weight >= WEIGHT_LEAST && options->weight <= WEIGHT_MOST))
+        return client_error_set(error, BASE_INVALID, "job: weight is %g, must be %g to %d", options->weight,
+                                WEIGHT_LEAST, WEIGHT_MOST);
     if (!options->slot_allocate != !options->slot_free)
         return client_error_set(error, BASE_INVALID, "job: slot_allocate and slot_free go together");
     return MR_OK;
@@ -355,18 +375,17 @@ enum mr_code mr_job_open(struct mr_job **out, struct mr_client *client, const st
     if (!client || !client_usable(client))
         return client_error_set(error, BASE_CLOSED,
                                 "client: closed, or opened by the parent of this process");
-    enum mr_code bad = check_options(given, error);
+    struct mr_job_options options = {0};
+    enum mr_code bad = take_options(given, &options, error);
+    if (bad == MR_OK)
+        bad = check_options(&options, error);
     if (bad != MR_OK)
         return bad;
-    struct mr_job_options options = {0};
-    memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
-    options.world = options.world > 0 ? options.world : 1;
-    options.pipeline = options.pipeline ? options.pipeline : "imagenet_train";
     enum base_code code = job_create(&job, client, &options, &why);
     if (code != BASE_OK)
         return client_error_pass(error, code, &why);
     atomic_fetch_add(&client->jobs, 1);
-    job->look_ahead = options.look_ahead > 0 ? options.look_ahead : LOOK_AHEAD;
+    job->look_ahead = options.look_ahead;
     code = client_control_open(job, &options, deadline_ns, &answer, &why);
     if (code == BASE_OK) {
         code = set_up(job, &options, answer, &why);

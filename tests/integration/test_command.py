@@ -55,6 +55,8 @@ class Command(unittest.TestCase):
         self.fails(2, ["seven"], "drain", "seven")
         self.fails(3, ["127.0.0.1:1"], "drain", "127.0.0.1:1")
         self.fails(2, ["--out"], "cat", "photos")
+        self.fails(2, ["--weight", "0.01 to 100"], "run", "photos", "--weight", "0.001")
+        self.fails(2, ["--weight", "0.01 to 100"], "run", "photos", "--weight", "nan")
         self.fails(2, ["usage"], "dataset", "show")
         self.fails(1, ["400"], "cat", "photos", "--from", "400", "--out", self.cluster.path("x"))
         self.fails(4, [], "jobs", "--server", f"127.0.0.1:{harness.free_port()}")
@@ -88,10 +90,11 @@ class Command(unittest.TestCase):
         self.assertIn("100%  400 rows", text.stderr)
 
     def test_an_interrupted_run_ends_at_once(self):
-        job = subprocess.Popen([MILLRACE, "run", "photos", "--epochs", "1000", "--server", self.cluster.address],
+        job = subprocess.Popen([MILLRACE, "run", "photos", "--epochs", "1000", "--weight", "2.5", "--server", self.cluster.address],
                                stderr=subprocess.PIPE, stdout=subprocess.PIPE)
-        harness.wait_for("the job", lambda: any(
-            j["state"] == "running" for j in json.loads(self.cluster.cli("jobs", "--json").stdout)["jobs"]))
+        jobs = lambda: [j for j in json.loads(self.cluster.cli("jobs", "--json").stdout)["jobs"] if j["state"] == "running"]
+        harness.wait_for("the job", jobs)
+        self.assertEqual([j["weight"] for j in jobs()], [2.5])
         job.send_signal(signal.SIGINT)
         start = time.monotonic()
         job.communicate(timeout=10)

@@ -71,6 +71,13 @@ class Grpc(PhotosTest):
         self.assertIn("from-python", [j["job"] for j in listed["jobs"]])
         self.jobs.Close(pb.JobClose(job="from-python", generation=1), timeout=10)
 
+    def test_a_weight_out_of_bounds(self):
+        for weight in (-1, 0.001, 100.5, float("inf"), float("nan")):
+            opening = pb.JobOpen(job="heavy", world=1, batch=4, dataset="photos", generation=1, weight=weight)
+            status, text = self.code(self.jobs.Open, opening)
+            self.assertEqual(status, grpc.StatusCode.INVALID_ARGUMENT)
+            self.assertIn("weight", text)
+
     def open_ranks(self, job, world):
         for rank in range(world):
             answer = self.jobs.Open(pb.JobOpen(job=job, rank=rank, world=world, batch=4, dataset="certified", generation=1),

@@ -151,6 +151,9 @@ struct mr_job_options {
      * JOB.RANK.ledger in it. NULL: none. Each batch is written just before mr_job_next returns it: a kill loses at most
      * that one; without fsync, a power cut may lose more. About 8 bytes a row. */
     const char *ledger;
+    /* Its share of each worker's preparing beside other jobs that want more than there is: twice the weight, twice the rows.
+     * 0.01 to 100, the same on all ranks; 0: 1. */
+    double weight;
 };
 
 /* Returns when the job may start (a join `next` waits for the epoch), or at the deadline. */

@@ -5,6 +5,7 @@
 #include "tests/unit/client/bench.h"
 
 #include <pthread.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -406,7 +407,8 @@ static void test_refusals(void **state)
     const char *unknown[] = {"image", "depth", NULL}, *twice[] = {"image", "image", NULL};
     (void)state;
     bench_open_client(&bench, &cluster);
-    for (int i = 0; i < 9; i++) {
+    static const double weights[] = {-1, 0.001, 100.1, (double)INFINITY, (double)NAN};
+    for (int i = 0; i < 14; i++) {
         struct mr_job_options options = bench_job_options();
         enum mr_code want = MR_INVALID;
         options.dataset = i == 0 ? NULL : options.dataset;
@@ -415,6 +417,7 @@ static void test_refusals(void **state)
         options.world = i == 4 ? 2 : 1; /* without a name to meet under */
         options.size = i == 5 ? 8 : options.size;
         options.fields = i == 6 ? unknown : i == 7 ? twice : options.fields;
+        options.weight = i >= 9 ? weights[i - 9] : 0;
         if (i == 8) {
             options.dataset = "nowhere";
             want = MR_NOT_FOUND;

@@ -12,6 +12,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "integration"))
+import harness  # noqa: E402
 import test_chaos  # noqa: E402
 
 BOUND_MS = {"killed": 300, "cut": 300, "paused": 1500, "black hole": 1500}
@@ -21,13 +22,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=test_chaos.AT_ONCE)
     parser.add_argument("--deaths", type=int, default=5)
     args = parser.parse_args()
     began = time.monotonic()
     failed = test_chaos.run_seeds(range(args.first, args.first + args.seeds), args.jobs)
     print(f"{args.seeds - len(failed)} of {args.seeds} seeds passed in {time.monotonic() - began:.0f} s; failed: {failed or 'none'}")
-    with test_chaos.photos() as folder:
+    with harness.photos(test_chaos.ITEMS) as folder:
         for name, harm in test_chaos.DEATHS.items() if args.deaths else ():
             waits = [test_chaos.wait_of_a_death(folder, harm) for _ in range(args.deaths)]
             print(f"longest wait for a batch, worker {name}: median {statistics.median(waits):.0f} ms, worst {max(waits)} ms "

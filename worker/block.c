@@ -38,6 +38,8 @@ static void become(struct worker_core *core, struct worker_block *block, enum wo
         core->broken = true; /* a bug here: the driver ends the process rather than serve wrong rows */
     count_state(core, block->state, -1);
     count_state(core, state, 1);
+    core->counts.blocks_riding -= block->rides;
+    block->rides = false;
     block->state = state;
 }
 
@@ -314,19 +316,26 @@ static void evict(struct worker_core *core, uint32_t index, uint64_t next_use)
     worker_core_release_stream(core, stream);
 }
 
-/* Takes memory, evicting what is used last. False: what is left is being made or sent. */
-static bool reserve(struct worker_core *core, uint64_t size_bytes, uint64_t *offset)
+bool worker_block_reserve(struct worker_core *core, uint64_t size_bytes, uint64_t nearest, uint64_t *offset)
 {
     if (core->arena.free_bytes + core->evictable_bytes < worker_arena_round(size_bytes))
         return false;
     while (!worker_arena_take(&core->arena, size_bytes, offset)) {
         uint64_t next_use = 0;
         uint32_t victim = find_victim(core, &next_use);
-        if (victim == WORKER_NONE)
+        if (victim == WORKER_NONE || next_use < nearest)
             return false;
         evict(core, victim, next_use);
     }
     return true;
+}
+
+bool worker_block_room(struct worker_core *core, uint64_t size_bytes, uint64_t nearest)
+{
+    uint64_t next_use = 0;
+    if (core->arena.free_bytes >= size_bytes)
+        return true;
+    return find_victim(core, &next_use) != WORKER_NONE && next_use >= nearest;
 }
 
 /* ---- making ---- */
@@ -342,13 +351,12 @@ static uint32_t next_stream(const struct worker_core *core)
     return next;
 }
 
-static void charge(struct worker_core *core, struct worker_stream *stream, uint32_t rows)
+static void charge(struct worker_stream *stream, uint32_t rows)
 {
-    core->charged_ns = stream->charged_ns;
     stream->charged_ns += rows * (stream->row_cost_ns > 0 ? stream->row_cost_ns : 1e6);
 }
 
-static uint16_t jobs_waiting(const struct worker_core *core, const struct worker_block *block)
+uint16_t worker_block_jobs(const struct worker_core *core, const struct worker_block *block)
 {
     uint16_t jobs = 0;
     int looked_at = 0; /* it costs their number squared, and is a number for the log */
@@ -370,7 +378,7 @@ static uint16_t jobs_waiting(const struct worker_core *core, const struct worker
     return jobs;
 }
 
-static void start_making(struct worker_core *core, int64_t now_ns, uint32_t index, uint64_t offset)
+void worker_block_begin(struct worker_core *core, int64_t now_ns, uint32_t index, uint64_t offset)
 {
     struct worker_block *block = worker_block_at(core, index);
     struct worker_stream *stream = core->streams[block->stream];
@@ -380,27 +388,44 @@ static void start_making(struct worker_core *core, int64_t now_ns, uint32_t inde
     block->since_ns = now_ns;
     block->offset = offset;
     block->size_bytes = stream->block_bytes;
-    uint32_t rows = worker_block_rows(stream, block->number);
-    charge(core, stream, rows);
-    worker_core_act(core, &(struct worker_action){.kind = WORKER_MAKE,
-                                                  .stream = stream->context,
-                                                  .block = worker_slots_handle(&core->blocks, index),
-                                                  .epoch = block->epoch,
-                                                  .number = block->number,
-                                                  .rows = rows,
-                                                  .offset = offset,
-                                                  .size_bytes = stream->block_bytes,
-                                                  .deadline_ns = block->deadline_ns,
-                                                  .jobs = jobs_waiting(core, block),
-                                                  .cause = block->cause});
+    block->part = 1;
+    block->group = 0;
+    charge(stream, worker_block_rows(stream, block->number));
+}
+
+static void start_making(struct worker_core *core, int64_t now_ns, uint32_t index, uint64_t offset)
+{
+    const struct worker_block *block = worker_block_at(core, index);
+    const struct worker_stream *stream = core->streams[block->stream];
+    core->charged_ns = stream->charged_ns;
+    worker_block_begin(core, now_ns, index, offset);
+    struct worker_action action = {.kind = WORKER_MAKE,
+                                   .stream = stream->context,
+                                   .block = worker_slots_handle(&core->blocks, index),
+                                   .epoch = block->epoch,
+                                   .number = block->number,
+                                   .rows = worker_block_rows(stream, block->number),
+                                   .offset = offset,
+                                   .size_bytes = stream->block_bytes,
+                                   .deadline_ns = block->deadline_ns,
+                                   .jobs = worker_block_jobs(core, block),
+                                   .cause = block->cause};
+    worker_siblings_join(core, now_ns, index, &action);
+    worker_core_act(core, &action);
+}
+
+static uint64_t makings(const struct worker_core *core)
+{
+    return core->counts.blocks_making - core->counts.blocks_riding;
 }
 
 static void start_what_can(struct worker_core *core, int64_t now_ns)
 {
-    while (core->counts.blocks_making < core->options.making_max) {
+    while (makings(core) < core->options.making_max) {
         uint32_t stream = next_stream(core);
         uint64_t offset;
-        if (stream == WORKER_NONE || !reserve(core, core->streams[stream]->block_bytes, &offset))
+        if (stream == WORKER_NONE ||
+            !worker_block_reserve(core, core->streams[stream]->block_bytes, 0, &offset))
             return;
         start_making(core, now_ns, core->streams[stream]->queue.blocks[0], offset);
     }
@@ -409,13 +434,13 @@ static void start_what_can(struct worker_core *core, int64_t now_ns)
 void worker_block_admit(struct worker_core *core, int64_t now_ns)
 {
     start_what_can(core, now_ns);
-    worker_load_note(&core->load, now_ns, (double)core->counts.blocks_making / core->options.making_max,
+    worker_load_note(&core->load, now_ns, (double)makings(core) / core->options.making_max,
                      core->counts.blocks_queued > 0);
 }
 
-static void measure(struct worker_stream *stream, int64_t cost_ns, uint32_t rows)
+static void measure(struct worker_stream *stream, double cost_ns, uint32_t rows)
 {
-    double row_ns = (double)cost_ns / rows;
+    double row_ns = cost_ns / rows;
     stream->row_cost_ns = stream->row_cost_ns > 0 ? 0.875 * stream->row_cost_ns + 0.125 * row_ns : row_ns;
 }
 
@@ -446,7 +471,7 @@ static void ready(struct worker_core *core, uint32_t index, const struct worker_
     core->counts.rows_made += rows;
     core->counts.blocks_remade[block->cause]++;
     if (made->cost_ns > 0)
-        measure(stream, made->cost_ns, rows);
+        measure(stream, (double)made->cost_ns * block->part, rows);
     while (block->first_waiter != WORKER_NONE)
         worker_request_serve(core, block->first_waiter);
 }
@@ -481,6 +506,7 @@ void worker_core_made(struct worker_core *core, int64_t now_ns, uint64_t handle,
     if (!block || block->state != WORKER_MAKING)
         return;
     uint32_t index = (uint32_t)handle, stream = block->stream;
+    worker_siblings_made(core, block, made);
     if (made->code == BASE_OK) {
         ready(core, index, made);
     } else if (base_error_class(made->code) == BASE_CLASS_RETRYABLE) {

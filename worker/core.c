@@ -29,6 +29,8 @@ enum base_code worker_core_create(struct worker_core **out, const struct worker_
         return base_error_set(error, BASE_NO_MEMORY, "worker core");
     }
     core->options = *options;
+    core->options.learn_blocks = options->learn_blocks > 0 ? options->learn_blocks : WORKER_LEARN_BLOCKS;
+    core->options.learn_again = options->learn_again > 0 ? options->learn_again : WORKER_LEARN_AGAIN;
     core->tick_ns = INT64_MAX;
     worker_slots_init(&core->blocks, sizeof(struct worker_block));
     worker_slots_init(&core->requests, sizeof(struct worker_request));
@@ -60,6 +62,7 @@ void worker_core_destroy(struct worker_core *core)
             free_stream(core->streams[i]);
     for (uint32_t i = 0; i < core->action_count; i++)
         free(core->actions[(core->action_first + i) % core->action_capacity].text);
+    worker_siblings_fini(core);
     worker_slots_fini(&core->blocks);
     worker_slots_fini(&core->requests);
     worker_slots_fini(&core->connections);
@@ -252,6 +255,7 @@ void worker_core_release_stream(struct worker_core *core, uint32_t index)
         return;
     worker_core_act(core, &(struct worker_action){.kind = WORKER_STREAM_GONE, .stream = stream->context});
     core->counts.claims -= stream->claims.in_use;
+    worker_siblings_forget(core, index);
     free_stream(stream);
     core->streams[index] = NULL;
 }

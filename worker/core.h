@@ -24,6 +24,9 @@
  * MOVED(home) otherwise. A draining worker, and one whose stream was removed, makes nothing new: RETRY. Out
  * of range: FAIL invalid.
  *
+ * Blocks of streams of one family are made together while that pays (siblings.c): then the MAKE of one takes the
+ * others along, from QUEUED or ABSENT to MAKING, and each is made by itself.
+ *
  * Handles of blocks, connections and sends are (generation << 32 | index), never 0, never pointers; a stale
  * one is ignored. After each event take the actions until there are none. When memory for the machine's own
  * tables runs out it is broken (worker_core_broken): end the process, the design lives with dead workers.
@@ -45,15 +48,20 @@
 #define WORKER_LATE_MS 20000 /* in the making for so long (storage hangs): those who wait may ask elsewhere */
 #define WORKER_REFUSALS_MAX 64  /* of requests that make no sense, on one connection; then it is dropped */
 #define WORKER_CLAIMS_MAX 65536 /* of one stream */
+#define WORKER_LEARN_BLOCKS 8   /* learn_blocks, if 0 */
+#define WORKER_LEARN_AGAIN 1000 /* learn_again, if 0 */
 
 struct worker_core;
 
 struct worker_core_options {
     uint64_t worker;        /* own id, as plans name it */
     uint64_t staging_bytes; /* budget of block memory */
-    uint32_t making_max;    /* blocks in the making at once */
+    uint32_t making_max;    /* blocks in the making at once; siblings made together are one */
     uint32_t requests_max;  /* in flight on a handle, told at OPEN; enforced at twice that: ends cross on the
                                wire */
+    /* Siblings: of each so many are made alone, then so many together, before that is compared. */
+    uint32_t learn_blocks;
+    uint32_t learn_again; /* after so many together, or apart, it is learnt anew */
 };
 
 /* Why a block is made. All but FIRST count as remade. */
@@ -212,6 +220,7 @@ struct worker_counts {
     /* now */
     uint64_t connections, handles, streams, claims, waiting, sending;
     uint64_t blocks_queued, blocks_making, blocks_ready, staged_bytes;
+    uint64_t blocks_riding; /* of those in the making: beside another, whose place they share */
     /* smoothed over seconds */
     double queue_ms; /* from QUEUED to MAKING; falls while nothing is queued, rises while the queue stands */
     double making_share; /* of making_max, in use */

@@ -21,6 +21,11 @@ struct worker_heap {  /* queued blocks of a stream, least deadline first */
     uint32_t count, capacity;
 };
 
+struct worker_cost { /* prep CPU, smoothed (siblings.c) */
+    double cpu_ns, rows;
+    uint32_t blocks;
+};
+
 struct worker_stream {
     uint8_t hash[32], family[32], fingerprint[16];
     void *context;
@@ -36,7 +41,9 @@ struct worker_stream {
     uint32_t handle_count, block_count; /* that keep it */
     double row_cost_ns;                 /* measured, smoothed */
     double charged_ns;                  /* fair queueing: what it has had */
-    bool asked;                         /* front is known */
+    struct worker_cost alone;           /* of blocks that are made alone */
+    uint64_t alone_blocks;
+    bool asked; /* front is known */
     uint32_t front_epoch;
     uint64_t front_position;
 };
@@ -52,7 +59,10 @@ struct worker_block {
     int64_t deadline_ns;         /* QUEUED, MAKING; RESTING: until */
     int64_t since_ns;            /* QUEUED, MAKING */
     uint32_t heap_at, first_waiter, waiters, pins, attempts;
-    char *text; /* RESTING: why; owned */
+    uint32_t group; /* MAKING with siblings: whose cost it tells (siblings.c) */
+    double part;    /* MAKING: of the making's cost; 1: alone */
+    bool rides;     /* MAKING: beside the block that the action names first */
+    char *text;     /* RESTING: why; owned */
 };
 
 struct worker_request {
@@ -99,6 +109,7 @@ struct worker_core {
     uint32_t action_first, action_count, action_capacity;
     char *taken_text;
     struct worker_load load;
+    struct worker_siblings *siblings; /* owned; NULL: none was met yet */
     struct worker_counts counts;
 };
 
@@ -128,6 +139,14 @@ void worker_block_requeue(struct worker_core *core, uint32_t index, int64_t now_
 void worker_block_hasten(struct worker_core *core, uint32_t index,
                          int64_t deadline_ns);                      /* an earlier deadline */
 void worker_block_forget(struct worker_core *core, uint32_t index); /* -> ABSENT, no pins, no waiters */
+/* Memory, by evicting in the order of the farthest next use, none nearer than `nearest`. False: what is left is that, or is
+ * being made or sent. */
+bool worker_block_reserve(struct worker_core *core, uint64_t size_bytes, uint64_t nearest, uint64_t *offset);
+/* Would that succeed? For blocks of several sizes only mostly. */
+bool worker_block_room(struct worker_core *core, uint64_t size_bytes, uint64_t nearest);
+/* QUEUED -> MAKING, charged to its stream. The caller says MAKE. */
+void worker_block_begin(struct worker_core *core, int64_t now_ns, uint32_t index, uint64_t offset);
+uint16_t worker_block_jobs(const struct worker_core *core, const struct worker_block *block); /* that wait */
 void worker_block_pin(struct worker_core *core, uint32_t index);
 void worker_block_unpin(struct worker_core *core, uint32_t index);
 /* Starts what can be started. Called at the end of every event that may have made room. */
@@ -137,7 +156,20 @@ void worker_block_excuse_late(struct worker_core *core, int64_t now_ns);
 void worker_block_clear(struct worker_core *core); /* frees what blocks own, at the end */
 uint32_t worker_block_estimate_ms(const struct worker_core *core, const struct worker_block *block);
 
+/* ---- siblings.c: blocks of a family's streams made together ---- */
+
+/* The block at `index` begins: adds those that are made with it to the action, as MAKING. */
+void worker_siblings_join(struct worker_core *core, int64_t now_ns, uint32_t index,
+                          struct worker_action *action);
+/* Learns from what a block cost, while it is MAKING yet. */
+void worker_siblings_made(struct worker_core *core, const struct worker_block *block,
+                          const struct worker_made *made);
+void worker_siblings_forget(struct worker_core *core, uint32_t stream); /* its index will be another's */
+void worker_siblings_fini(struct worker_core *core);
+
 /* ---- request.c: answers ---- */
+
+uint64_t worker_request_home(const struct worker_stream *stream, uint32_t epoch, uint64_t number);
 
 static inline struct worker_request *worker_request_at(const struct worker_core *core, uint32_t index)
 {

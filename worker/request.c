@@ -184,7 +184,7 @@ static void note_front(struct worker_stream *stream, const struct worker_get *ge
     stream->asked = true;
 }
 
-static uint64_t home_of(const struct worker_stream *stream, uint32_t epoch, uint64_t number)
+uint64_t worker_request_home(const struct worker_stream *stream, uint32_t epoch, uint64_t number)
 {
     if (!stream->homes)
         return SCHEDULER_PLAN_NOBODY;
@@ -216,7 +216,7 @@ static void ask_absent(struct worker_core *core, int64_t now_ns, uint32_t index,
         return;
     }
     uint32_t epoch = stream->uses_epoch ? get->epoch : 0;
-    uint64_t home = home_of(stream, epoch, get->block);
+    uint64_t home = worker_request_home(stream, epoch, get->block);
     bool ours = home == core->options.worker || home == SCHEDULER_PLAN_NOBODY;
     if (!ours && !get->insist && stream->plan_version >= get->plan) {
         moved(core, index, home);

@@ -39,7 +39,7 @@ static bool read_arguments(int count, char **words, struct arguments *arguments)
 int main(int count, char **words)
 {
     struct arguments arguments;
-    uint64_t events = 0, failed = 0;
+    uint64_t events = 0, failed = 0, together = 0;
     int64_t virtual_ns = 0, cpu_ns = base_clock_thread_cpu_ns();
     if (!read_arguments(count, words, &arguments)) {
         fprintf(stderr, "usage: %s [--seeds N] [--first S] [--trace]\n", words[0]);
@@ -49,6 +49,7 @@ int main(int count, char **words)
         struct sim_result result;
         sim_world_run(seed, arguments.trace, &result);
         events += result.events;
+        together += result.together;
         virtual_ns += result.virtual_ns;
         if (!result.failed)
             continue;
@@ -58,8 +59,9 @@ int main(int count, char **words)
         fflush(stdout);
     }
     double seconds = (double)(base_clock_thread_cpu_ns() - cpu_ns) / 1e9;
-    printf("%" PRIu64 " seeds, %" PRIu64 " failed, %" PRIu64
+    printf("%" PRIu64 " seeds, %" PRIu64 " failed, %" PRIu64 " blocks made beside a sibling's, %" PRIu64
            " events in %.1f s of virtual time: %.0f events/s on one core, %.1f s\n",
-           arguments.seeds, failed, events, (double)virtual_ns / 1e9, (double)events / seconds, seconds);
+           arguments.seeds, failed, together, events, (double)virtual_ns / 1e9, (double)events / seconds,
+           seconds);
     return failed > 0;
 }

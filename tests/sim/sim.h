@@ -439,6 +439,8 @@ struct sim_world {
     uint64_t items;
     struct sim_candidate candidates[SIM_CANDIDATES];
     int candidate_count;
+    int together_percent; /* of the cost alone: what siblings' blocks cost together */
+    uint64_t together;    /* blocks that siblings took along */
     struct sim_worker workers[SIM_WORKERS];
     int worker_count;
     struct sim_job jobs[SIM_JOBS];
@@ -453,7 +455,7 @@ struct sim_world {
 struct sim_result {
     bool failed;
     char verdict[400];
-    uint64_t events;
+    uint64_t events, together;
     int64_t virtual_ns;
 };
 void sim_world_run(uint64_t seed, bool trace, struct sim_result *result);

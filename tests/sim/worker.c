@@ -13,9 +13,13 @@
 
 struct make {
     struct sim_worker *worker;
-    uint64_t life, block, extent;
+    uint64_t life;
     uint32_t rows;
     int64_t cost_ns;
+    struct make_block {
+        uint64_t handle, extent;
+    } blocks[1 + WORKER_SIBLINGS];
+    int count;
 };
 
 static void go_on(struct sim_worker *worker);
@@ -74,16 +78,11 @@ static bool is_away(const struct sim_worker *worker, const struct sim_extent *ex
     return out && base_hash_xxh3(key, sizeof key) % 3 == 0;
 }
 
-static void on_made(void *who, uint64_t what)
+static void end_block(struct sim_worker *worker, const struct make *make, const struct make_block *block)
 {
-    struct make *make = who;
-    struct sim_worker *worker = make->worker;
     struct sim_world *world = worker->world;
-    (void)what;
-    if (worker->life != make->life || !worker->core)
-        return;
-    struct sim_extent *extent = sim_worker_extent(worker, make->extent);
-    struct worker_made made = {.code = BASE_OK, .cost_ns = make->cost_ns};
+    struct sim_extent *extent = sim_worker_extent(worker, block->extent);
+    struct worker_made made = {.code = BASE_OK, .cost_ns = make->cost_ns, .cpu_ns = make->cost_ns};
     if (is_away(worker, extent)) {
         made.code = BASE_UNAVAILABLE;
         made.text = "item 7: the storage is away";
@@ -97,20 +96,37 @@ static void on_made(void *who, uint64_t what)
         world->rows_made += make->rows;
         extent->candidate->rows_made += make->rows;
     }
-    worker_core_made(worker->core, world->now_ns, make->block, &made);
+    worker_core_made(worker->core, world->now_ns, block->handle, &made);
+}
+
+static void on_made(void *who, uint64_t what)
+{
+    struct make *make = who;
+    struct sim_worker *worker = make->worker;
+    (void)what;
+    if (worker->life != make->life || !worker->core)
+        return;
+    for (int i = 0; i < make->count; i++) {
+        end_block(worker, make, &make->blocks[i]);
+        if (sim_random_chance(&worker->world->random,
+                              500)) /* what the first one gives is done now, or later */
+            sim_worker_pump(worker);
+    }
     sim_worker_pump(worker);
 }
 
-static void begin_make(struct sim_worker *worker, const struct worker_action *action)
+/* One block of an action: its memory is its own from now on. */
+static void begin_block(struct make *make, const struct worker_action *action,
+                        const struct worker_sibling *block)
 {
+    struct sim_worker *worker = make->worker;
     struct sim_world *world = worker->world;
-    struct sim_candidate *candidate = action->stream;
-    uint32_t k = candidate->stream.pipeline.block_rows;
+    struct sim_candidate *candidate = block->stream;
     struct sim_extent extent = {.serial = ++world->extents,
-                                .offset = action->offset,
-                                .size = worker_arena_round(action->size_bytes),
+                                .offset = block->offset,
+                                .size = worker_arena_round(block->size_bytes),
                                 .number = action->number,
-                                .block = action->block,
+                                .block = block->block,
                                 .candidate = candidate,
                                 .epoch = action->epoch};
     for (int i = 0; i < worker->extent_count; i++)
@@ -118,21 +134,41 @@ static void begin_make(struct sim_worker *worker, const struct worker_action *ac
             worker->extents[i].epoch == action->epoch && worker->extents[i].number == action->number)
             sim_fail(world, "worker %u makes block %llu twice at once", (unsigned)worker->id,
                      (unsigned long long)action->number);
-    if (action->rows == 0 || action->number * k + action->rows > world->items ||
-        action->size_bytes != candidate->block_bytes)
-        sim_fail(world, "worker %u: MAKE of block %llu with %u rows", (unsigned)worker->id,
-                 (unsigned long long)action->number, action->rows);
+    if (action->rows != scheduler_stream_block_rows(&candidate->stream, action->number) ||
+        block->size_bytes != candidate->block_bytes)
+        sim_fail(world, "worker %u: MAKE of block %llu of stream %d with %u rows", (unsigned)worker->id,
+                 (unsigned long long)action->number, candidate->index, action->rows);
     claim_memory(worker, &extent);
-    if (action->cause != WORKER_CAUSE_FIRST)
-        world->remade[action->cause]++;
-    sim_trace(world, "worker %u makes block %llu of epoch %u of stream %d (%s)", (unsigned)worker->id,
+    if (block->cause != WORKER_CAUSE_FIRST)
+        world->remade[block->cause]++;
+    sim_trace(world, "worker %u makes block %llu of epoch %u of stream %d (%s)%s", (unsigned)worker->id,
               (unsigned long long)action->number, action->epoch, candidate->index,
-              worker_cause_name(action->cause));
+              worker_cause_name(block->cause), make->count > 0 ? ", together" : "");
+    make->cost_ns += candidate->row_ns * action->rows;
+    make->blocks[make->count++] = (struct make_block){block->block, extent.serial};
+}
+
+static void begin_make(struct sim_worker *worker, const struct worker_action *action)
+{
+    struct sim_world *world = worker->world;
+    const struct sim_candidate *candidate = action->stream;
+    struct worker_sibling first = {action->stream,     action->block, action->offset,
+                                   action->size_bytes, action->cause, action->jobs};
     struct make *make = sim_memory_get(&world->memory, sizeof *make);
-    int64_t cost_ns = candidate->row_ns * action->rows;
-    cost_ns = sim_random_between(&world->random, cost_ns / 2 + 1, 2 * cost_ns + 1);
-    *make = (struct make){worker, worker->life, action->block, extent.serial, action->rows, cost_ns};
-    sim_at(world, world->now_ns + cost_ns, on_made, make, 0);
+    *make = (struct make){.worker = worker, .life = worker->life, .rows = action->rows};
+    begin_block(make, action, &first);
+    for (int i = 0; i < action->sibling_count; i++) {
+        const struct sim_candidate *sibling = action->siblings[i].stream;
+        if (memcmp(sibling->stream.family, candidate->stream.family, BASE_SHA256_BYTES) != 0)
+            sim_fail(world, "worker %u makes blocks of streams %d and %d together", (unsigned)worker->id,
+                     candidate->index, sibling->index);
+        begin_block(make, action, &action->siblings[i]);
+    }
+    world->together += (uint64_t)action->sibling_count;
+    if (action->sibling_count > 0)
+        make->cost_ns = make->cost_ns * world->together_percent / 100;
+    make->cost_ns = sim_random_between(&world->random, make->cost_ns / 2 + 1, 2 * make->cost_ns + 1);
+    sim_at(world, world->now_ns + make->cost_ns, on_made, make, 0);
 }
 
 /* ---- answers ---- */
@@ -254,7 +290,7 @@ static void check_counts(struct sim_worker *worker)
     if (counts.staged_bytes > worker->staging_bytes)
         sim_fail(worker->world, "worker %u stages %llu of %llu bytes", (unsigned)worker->id,
                  (unsigned long long)counts.staged_bytes, (unsigned long long)worker->staging_bytes);
-    if (counts.blocks_making > worker->making_max)
+    if (counts.blocks_making - counts.blocks_riding > worker->making_max)
         sim_fail(worker->world, "worker %u makes %llu blocks at once", (unsigned)worker->id,
                  (unsigned long long)counts.blocks_making);
     if (worker_core_broken(worker->core))
@@ -452,8 +488,12 @@ void sim_worker_orders(struct sim_worker *worker, bool news, enum base_code code
 void sim_worker_start(struct sim_worker *worker)
 {
     struct sim_world *world = worker->world;
-    struct worker_core_options options = {worker->id, worker->staging_bytes, worker->making_max,
-                                          worker->requests_max};
+    struct worker_core_options options = {.worker = worker->id,
+                                          .staging_bytes = worker->staging_bytes,
+                                          .making_max = worker->making_max,
+                                          .requests_max = worker->requests_max,
+                                          .learn_blocks = 1, /* worlds are small */
+                                          .learn_again = 20};
     struct base_error error;
     if (worker->core)
         return;

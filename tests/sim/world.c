@@ -98,6 +98,21 @@ static void draw_stream(struct sim_world *world, struct sim_candidate *candidate
     stream->seed = scheduler_stream_default_seed(stream->dataset_version);
 }
 
+/* Of the first one's family, with blocks of as many rows: it differs in the filter. */
+static void draw_sibling(struct sim_world *world, struct sim_candidate *candidate)
+{
+    static const char *const filters[] = {"filter=bicubic", "filter=lanczos"};
+    const char *option = filters[between(world, 0, 1)];
+    const struct sim_candidate *first = &world->candidates[0];
+    struct scheduler_stream *stream = &candidate->stream;
+    struct scheduler_pipeline pipeline;
+    *stream = first->stream;
+    memset(stream->fingerprint, 0, sizeof stream->fingerprint);
+    scheduler_pipeline_parse(first->preset_text, &option, 1, &pipeline, NULL);
+    scheduler_pipeline_print(&pipeline, "sample", stream->sample_text, sizeof stream->sample_text, NULL);
+    scheduler_pipeline_print(&pipeline, NULL, candidate->preset_text, sizeof candidate->preset_text, NULL);
+}
+
 static void add_candidate(struct sim_world *world)
 {
     struct sim_candidate *candidate = &world->candidates[world->candidate_count];
@@ -109,6 +124,8 @@ static void add_candidate(struct sim_world *world)
         candidate->seeded = true;
         stream->seed = 4711;
         memset(stream->fingerprint, 0, sizeof stream->fingerprint);
+    } else if (candidate->index > 0 && chance(world, 500)) {
+        draw_sibling(world, candidate);
     } else {
         draw_stream(world, candidate);
     }
@@ -417,21 +434,25 @@ static void check_rest(struct sim_world *world)
     }
 }
 
-/* Without faults and with room for everything each position of each epoch is prepared once, for all jobs. */
+/* Without faults and with room for everything each position of each epoch is prepared once, for all jobs. Of an epoch in which
+ * only a sibling is read, too, perhaps: a worker does not know when a job will end. */
 static void check_quiet(struct sim_world *world)
 {
     for (int c = 0; c < world->candidate_count; c++) {
         const struct sim_candidate *candidate = &world->candidates[c];
-        uint64_t least = 0, most = 0;
+        uint64_t least = 0, most = 0, related = 0;
         for (int i = 0; i < world->job_count; i++) {
             const struct sim_job *job = &world->jobs[i];
             uint64_t rows = world->items * (candidate->stream.uses_epoch ? job->epochs : 1);
+            if (memcmp(job->candidate->stream.family, candidate->stream.family, BASE_SHA256_BYTES) == 0)
+                related = rows > related ? rows : related;
             if (job->candidate != candidate)
                 continue;
             most = rows > most ? rows : most;
             if (job->tail != SCHEDULER_TAIL_DROP && rows > least)
                 least = rows;
         }
+        most = most > 0 ? related : 0;
         if (candidate->rows_made < least || candidate->rows_made > most)
             sim_fail(world, "a quiet world made %llu rows of stream %d, not %llu",
                      (unsigned long long)candidate->rows_made, c, (unsigned long long)most);
@@ -448,6 +469,7 @@ static void begin(struct sim_world *world)
 {
     draw_rules(world);
     draw_items(world);
+    world->together_percent = (int)between(world, 50, 110);
     int candidates = (int)between(world, 1, SIM_CANDIDATES);
     for (int i = 0; i < candidates; i++)
         add_candidate(world);
@@ -510,8 +532,10 @@ void sim_world_run(uint64_t seed, bool trace, struct sim_result *result)
         check_rest(world);
     if (!world->failed && world->rules.quiet)
         check_quiet(world);
-    *result =
-        (struct sim_result){.failed = world->failed, .events = world->events, .virtual_ns = world->now_ns};
+    *result = (struct sim_result){.failed = world->failed,
+                                  .events = world->events,
+                                  .together = world->together,
+                                  .virtual_ns = world->now_ns};
     memcpy(result->verdict, world->verdict, sizeof result->verdict);
     end(world);
     free(world);

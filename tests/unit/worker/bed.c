@@ -13,7 +13,12 @@ void bed_start(struct bed *bed, int blocks, uint32_t making_max, uint32_t reques
     memset(bed, 0, sizeof *bed);
     bed->now_ns = BED_MS;
     bed->next_request = 1;
-    struct worker_core_options options = {BED_ME, (uint64_t)blocks * 8192, making_max, requests_max};
+    struct worker_core_options options = {.worker = BED_ME,
+                                          .staging_bytes = (uint64_t)blocks * 8192,
+                                          .making_max = making_max,
+                                          .requests_max = requests_max,
+                                          .learn_blocks = 2,
+                                          .learn_again = 20};
     assert_int_equal(worker_core_create(&bed->core, &options, NULL), BASE_OK);
     for (int s = 0; s < 2; s++) {
         struct scheduler_stream *stream = &bed->streams[s];

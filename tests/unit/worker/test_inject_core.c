@@ -103,7 +103,8 @@ static void serve(struct worker_core *core, struct said *said)
 static enum base_code set_up(struct worker_core **core, struct base_error *error)
 {
     static struct scheduler_plan plan = {.version = 3};
-    const struct worker_core_options options = {ME, 4 * BLOCK_BYTES, 2, 64};
+    const struct worker_core_options options = {
+        .worker = ME, .staging_bytes = 4 * BLOCK_BYTES, .making_max = 2, .requests_max = 64};
     void *context = &stream;
     for (int i = 0; i < SCHEDULER_PLAN_SLOTS; i++)
         plan.primary[i] = i % 4 ? ME : 9;

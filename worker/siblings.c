@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks of sibling streams, made together while that pays.
+ *
+ * Streams of a family have the same item at the same position, so that block (epoch, number) of each of them takes
+ * the same items. When one is about to be made, those siblings' are made with it that are queued here, or are absent and will be
+ * asked for here: this worker is their home, a live claim will use them, and their memory is free or held by what is
+ * used later. What comes of it is ordinary: who asks finds the block MAKING or READY.
+ *
+ * Whether it pays is measured, for each set of streams, in prep CPU a row:
+ *
+ *   LEARNING ----------------> TOGETHER --------------------> APART      together >= 0.95 x the sum of alone
+ *     ^    8 blocks of each      |   ^ judged at each block,    |
+ *     |    made alone            |   | from the 8th on          |
+ *     +--------------------------+---+--------------------------+        after 1000 blocks
+ */
+#include "worker/machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WORTH 0.95           /* of the sum of alone: together must be less */
+#define REMEMBERED_BLOCKS 16 /* a mean counts these fully, older ones ever less */
+#define GROUPS 16            /* sets of streams; of more the one used longest ago is forgotten */
+#define MEMBERS (1 + WORKER_SIBLINGS)
+
+enum phase { LEARNING, TOGETHER, APART };
+
+struct group {
+    uint32_t id; /* 0: a free place */
+    uint32_t streams[MEMBERS], count;
+    enum phase phase;
+    uint32_t blocks;               /* of this phase */
+    uint64_t learnt_from[MEMBERS]; /* the streams' alone_blocks when LEARNING began */
+    struct worker_cost together;
+    uint64_t used;
+};
+
+struct worker_siblings {
+    struct group groups[GROUPS];
+    uint32_t ids;
+    uint64_t uses;
+};
+
+/* Who could be made with it. */
+struct candidate {
+    uint32_t stream, block; /* block WORKER_NONE: absent */
+    uint64_t next_use;      /* 0 of a queued one */
+};
+
+/* ---- costs ---- */
+
+static void add_cost(struct worker_cost *cost, int64_t cpu_ns, uint32_t rows)
+{
+    if (cost->blocks >= REMEMBERED_BLOCKS) {
+        cost->cpu_ns /= 2;
+        cost->rows /= 2;
+        cost->blocks /= 2;
+    }
+    cost->cpu_ns += (double)cpu_ns;
+    cost->rows += rows;
+    cost->blocks++;
+}
+
+static double a_row(const struct worker_cost *cost)
+{
+    return cost->rows > 0 ? cost->cpu_ns / cost->rows : 0;
+}
+
+static double alone_ns(const struct worker_core *core, const struct group *group)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < group->count; i++)
+        sum += a_row(&core->streams[group->streams[i]]->alone);
+    return sum;
+}
+
+/* ---- groups ---- */
+
+static void learn(const struct worker_core *core, struct group *group)
+{
+    group->phase = LEARNING;
+    group->blocks = 0;
+    for (uint32_t i = 0; i < group->count; i++)
+        group->learnt_from[i] = core->streams[group->streams[i]]->alone_blocks;
+}
+
+static bool same_streams(const struct group *group, const uint32_t *streams, uint32_t count)
+{
+    return group->id != 0 && group->count == count &&
+           memcmp(group->streams, streams, count * sizeof *streams) == 0;
+}
+
+/* `streams` ascend. NULL: no memory, and nothing is made together. What the streams cost alone may be known already. */
+static struct group *get_group(struct worker_core *core, const uint32_t *streams, uint32_t count)
+{
+    if (!core->siblings)
+        core->siblings = calloc(1, sizeof *core->siblings);
+    struct worker_siblings *siblings = core->siblings;
+    struct group *place = siblings ? &siblings->groups[0] : NULL;
+    for (int i = 0; siblings && i < GROUPS; i++) {
+        struct group *group = &siblings->groups[i];
+        if (same_streams(group, streams, count)) {
+            group->used = ++siblings->uses;
+            return group;
+        }
+        if (group->used < place->used)
+            place = group;
+    }
+    if (!place)
+        return NULL;
+    *place = (struct group){.id = ++siblings->ids, .count = count, .used = ++siblings->uses};
+    memcpy(place->streams, streams, count * sizeof *streams);
+    return place;
+}
+
+static struct group *find_group(const struct worker_core *core, uint32_t id)
+{
+    for (int i = 0; core->siblings && i < GROUPS; i++)
+        if (id != 0 && core->siblings->groups[i].id == id)
+            return &core->siblings->groups[i];
+    return NULL;
+}
+
+void worker_siblings_forget(struct worker_core *core, uint32_t stream)
+{
+    for (int i = 0; core->siblings && i < GROUPS; i++) {
+        struct group *group = &core->siblings->groups[i];
+        for (uint32_t m = 0; m < group->count; m++)
+            if (group->streams[m] == stream) {
+                *group = (struct group){0};
+                break;
+            }
+    }
+}
+
+static bool learnt(const struct worker_core *core, const struct group *group)
+{
+    for (uint32_t i = 0; i < group->count; i++)
+        if (core->streams[group->streams[i]]->alone_blocks <
+            group->learnt_from[i] + core->options.learn_blocks)
+            return false;
+    return true;
+}
+
+/* One more block of it begins: together? */
+static bool pays(struct worker_core *core, struct group *group)
+{
+    if (group->phase == LEARNING && learnt(core, group)) {
+        group->phase = TOGETHER;
+        group->blocks = 0;
+        group->together = (struct worker_cost){0};
+    } else if (group->phase == TOGETHER && group->together.blocks >= core->options.learn_blocks &&
+               a_row(&group->together) >= WORTH * alone_ns(core, group)) {
+        group->phase = APART;
+        group->blocks = 0;
+    } else if (group->phase != LEARNING && group->blocks >= core->options.learn_again) {
+        learn(core, group);
+    }
+    group->blocks++;
+    return group->phase == TOGETHER;
+}
+
+void worker_siblings_made(struct worker_core *core, const struct worker_block *block,
+                          const struct worker_made *made)
+{
+    struct worker_stream *stream = core->streams[block->stream];
+    uint32_t rows = worker_block_rows(stream, block->number);
+    struct group *group = find_group(core, block->group);
+    if (made->code != BASE_OK || made->cpu_ns <= 0 || block->rides)
+        return;
+    if (block->part == 1) {
+        add_cost(&stream->alone, made->cpu_ns, rows);
+        stream->alone_blocks++;
+    } else if (group) {
+        add_cost(&group->together, made->cpu_ns, rows);
+    }
+}
+
+/* ---- who ---- */
+
+static bool are_siblings(const struct worker_stream *a, const struct worker_stream *b)
+{
+    return a != b && a->live && b->live && a->block_rows == b->block_rows && a->uses_epoch == b->uses_epoch &&
+           memcmp(a->family, b->family, sizeof a->family) == 0;
+}
+
+/* A failed block is made alone: nobody suffers for what only another's substitute needs. */
+static bool may_join(struct worker_core *core, const struct worker_block *block, struct candidate *candidate)
+{
+    struct worker_stream *stream = core->streams[candidate->stream];
+    candidate->block = worker_block_find(core, candidate->stream, block->epoch, block->number);
+    if (candidate->block != WORKER_NONE) {
+        const struct worker_block *queued = worker_block_at(core, candidate->block);
+        candidate->next_use = 0;
+        return queued->state == WORKER_QUEUED && queued->attempts == 0;
+    }
+    if (worker_request_home(stream, block->epoch, block->number) != core->options.worker)
+        return false;
+    if (!worker_claims_sort(&stream->claims)) {
+        core->broken = true;
+        return false;
+    }
+    uint64_t start = worker_block_start(stream, block->epoch, block->number);
+    candidate->next_use =
+        worker_claims_next_use(&stream->claims, start, start + worker_block_rows(stream, block->number));
+    return candidate->next_use != WORKER_CLAIMS_NEVER;
+}
+
+/* Those used soonest, as far as there is memory for all of them. */
+static uint32_t find_candidates(struct worker_core *core, uint32_t index, struct candidate *found)
+{
+    const struct worker_block *block = worker_block_at(core, index);
+    uint64_t bytes = 0;
+    uint32_t count = 0, kept = 0;
+    for (uint32_t i = 0; i < core->stream_capacity; i++) {
+        struct candidate candidate = {.stream = i};
+        if (!core->streams[i] || !are_siblings(core->streams[i], core->streams[block->stream]) ||
+            !may_join(core, block, &candidate))
+            continue;
+        uint32_t at = count < WORKER_SIBLINGS ? count++ : WORKER_SIBLINGS;
+        for (; at > 0 && candidate.next_use < found[at - 1].next_use; at--)
+            if (at < WORKER_SIBLINGS)
+                found[at] = found[at - 1];
+        if (at < WORKER_SIBLINGS)
+            found[at] = candidate;
+    }
+    for (; kept < count; kept++) {
+        bytes += worker_arena_round(core->streams[found[kept].stream]->block_bytes);
+        if (!worker_block_room(core, bytes, found[kept].next_use + 1))
+            break;
+    }
+    return kept;
+}
+
+static int compare_streams(const void *a, const void *b)
+{
+    uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
+    return left < right ? -1 : left > right;
+}
+
+static struct group *group_of(struct worker_core *core, uint32_t stream, const struct candidate *candidates,
+                              uint32_t count)
+{
+    uint32_t streams[MEMBERS] = {stream};
+    for (uint32_t i = 0; i < count; i++)
+        streams[i + 1] = candidates[i].stream;
+    qsort(streams, count + 1, sizeof *streams, compare_streams);
+    return get_group(core, streams, count + 1);
+}
+
+/* ---- together ---- */
+
+/* Its part of what the making costs: as it would be alone. */
+static void share_cost(const struct worker_core *core, const struct group *group, struct worker_block *block)
+{
+    block->part = a_row(&core->streams[block->stream]->alone) / alone_ns(core, group);
+    block->group = group->id;
+}
+
+static bool join(struct worker_core *core, int64_t now_ns, const struct candidate *candidate,
+                 const struct group *group, struct worker_action *action)
+{
+    struct worker_stream *stream = core->streams[candidate->stream];
+    struct worker_sibling *sibling = &action->siblings[action->sibling_count];
+    uint32_t index = candidate->block;
+    uint64_t offset;
+    if (!worker_block_reserve(core, stream->block_bytes, candidate->next_use + 1, &offset))
+        return false;
+    if (index == WORKER_NONE) {
+        struct worker_block absent = {.stream = candidate->stream,
+                                      .epoch = action->epoch,
+                                      .number = action->number,
+                                      .since_ns = now_ns,
+                                      .deadline_ns = action->deadline_ns};
+        bool pressed = false;
+        if (worker_history_was_made(&stream->history, action->epoch, action->number, &pressed))
+            absent.cause = pressed ? WORKER_CAUSE_PRESSURE : WORKER_CAUSE_LATE;
+        index = worker_block_queue(core, &absent);
+        if (index == WORKER_NONE)
+            return false; /* the machine is broken */
+    }
+    worker_block_begin(core, now_ns, index, offset);
+    struct worker_block *block = worker_block_at(core, index);
+    block->rides = true;
+    core->counts.blocks_riding++;
+    share_cost(core, group, block);
+    *sibling = (struct worker_sibling){.stream = stream->context,
+                                       .block = worker_slots_handle(&core->blocks, index),
+                                       .offset = offset,
+                                       .size_bytes = stream->block_bytes,
+                                       .cause = block->cause,
+                                       .jobs = worker_block_jobs(core, block)};
+    action->sibling_count++;
+    action->deadline_ns = block->deadline_ns < action->deadline_ns ? block->deadline_ns : action->deadline_ns;
+    return true;
+}
+
+void worker_siblings_join(struct worker_core *core, int64_t now_ns, uint32_t index,
+                          struct worker_action *action)
+{
+    struct candidate candidates[WORKER_SIBLINGS];
+    uint32_t stream = worker_block_at(core, index)->stream;
+    if (worker_block_at(core, index)->attempts > 0)
+        return;
+    uint32_t count = find_candidates(core, index, candidates);
+    struct group *group = count > 0 ? group_of(core, stream, candidates, count) : NULL;
+    if (!group || !pays(core, group))
+        return;
+    for (uint32_t i = 0; i < count; i++)
+        join(core, now_ns, &candidates[i], group, action);
+    if (action->sibling_count == 0)
+        return;
+    share_cost(core, group, worker_block_at(core, index));
+    if ((uint32_t)action->sibling_count < count) /* not what this group would cost */
+        worker_block_at(core, index)->group = 0;
+}
+
+void worker_siblings_fini(struct worker_core *core)
+{
+    free(core->siblings);
+}

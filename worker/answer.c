@@ -31,6 +31,13 @@ static void send_small(struct connection *connection, const struct wire_header *
     check(connection, wire_link_send(connection->link, header, payload, size, &error), &error);
 }
 
+static void send_buffer(struct connection *connection, const struct wire_header *header,
+                        const struct base_buffer *payload)
+{
+    struct base_error error = {0};
+    check(connection, wire_link_send_buffer(connection->link, header, payload, &error), &error);
+}
+
 void worker_answer_fail(struct connection *connection, uint64_t request, uint32_t handle, enum base_code code,
                         const char *text)
 {
@@ -60,7 +67,7 @@ static void send_opened(struct connection *connection, const struct worker_actio
     wire_opened_write(&opened, &payload);
     struct wire_header header = header_of(action, WIRE_OPEN);
     header.flags = WIRE_FLAG_REPLY;
-    send_small(connection, &header, payload.bytes, payload.size);
+    send_buffer(connection, &header, &payload);
     base_buffer_fini(&payload);
 }
 
@@ -150,7 +157,7 @@ static void send_moved(struct connection *connection, const struct worker_action
     struct base_buffer payload;
     base_buffer_init(&payload);
     wire_moved_write(action->home, &payload);
-    send_small(connection, &header, payload.bytes, payload.size);
+    send_buffer(connection, &header, &payload);
     base_buffer_fini(&payload);
 }
 

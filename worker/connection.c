@@ -182,7 +182,7 @@ static enum base_code on_hello(struct connection *connection, const uint8_t *pay
     base_buffer_init(&reply);
     wire_hello_write(&mine, &reply);
     struct wire_header header = {.type = WIRE_HELLO, .flags = WIRE_FLAG_REPLY};
-    code = wire_link_send(connection->link, &header, reply.bytes, reply.size, error);
+    code = wire_link_send_buffer(connection->link, &header, &reply, error);
     base_buffer_fini(&reply);
     connection->greeted = code == BASE_OK;
     return code;

@@ -117,8 +117,8 @@ static enum base_code greet(struct session *session, struct base_error *error)
     struct base_buffer payload;
     base_buffer_init(&payload);
     wire_hello_write(&hello, &payload);
-    enum base_code code = wire_link_send(session->link, &(struct wire_header){.type = WIRE_HELLO},
-                                         payload.bytes, payload.size, error);
+    enum base_code code =
+        wire_link_send_buffer(session->link, &(struct wire_header){.type = WIRE_HELLO}, &payload, error);
     base_buffer_fini(&payload);
     return code == BASE_OK ? wait_for(session, &session->greeted, "HELLO", error) : code;
 }

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define READ_BUDGET_BYTES (1 << 20)
@@ -146,18 +147,19 @@ void client_session_flush_all(struct mr_job *job)
     }
 }
 
-/* What the link does not take, the connection does not survive: the next read says so. */
+/* What the link does not take, the connection does not survive, or whoever waits for the answer would wait for ever: the next
+ * read meets its end. */
 static void send_frame(struct client_session *session, struct wire_header *header,
                        const struct base_buffer *payload)
 {
     struct base_error error;
-    size_t size = payload ? payload->size : 0;
     header->version = WIRE_VERSION_MAX;
-    enum base_code code =
-        wire_link_send(session->link, header, payload ? payload->bytes : NULL, size, &error);
-    if (code != BASE_OK)
-        base_log(BASE_LOG_DEBUG, "send_failed", "worker=%llu code=%s", (unsigned long long)session->worker,
-                 base_error_name(code));
+    enum base_code code = wire_link_send_buffer(session->link, header, payload, &error);
+    if (code == BASE_OK)
+        return;
+    base_log(BASE_LOG_DEBUG, "send_failed", "worker=%llu code=%s", (unsigned long long)session->worker,
+             base_error_name(code));
+    shutdown(wire_link_fd(session->link), SHUT_RDWR);
 }
 
 static void send_hello(struct client_session *session)

@@ -23,7 +23,7 @@
 
 /* ---- life ---- */
 
-static void free_call(struct rpc_call *call)
+static void fini_call(struct rpc_call *call)
 {
     if (call->grpc)
         grpc_call_unref(call->grpc);
@@ -33,10 +33,30 @@ static void free_call(struct rpc_call *call)
     grpc_metadata_array_destroy(&call->metadata);
     grpc_call_details_destroy(&call->details);
     pthread_mutex_destroy(&call->lock);
+}
+
+static void free_call(struct rpc_call *call)
+{
+    fini_call(call);
     free(call);
 }
 
-/* True when nobody keeps the call any more; asked with the lock held, whoever gets true frees. */
+static void arm(struct rpc_call *call, struct rpc_server *server, struct rpc_method *method);
+
+/* A request that found no memory when it was to be armed takes the memory of a call that has ended. */
+static void free_or_arm(struct rpc_call *call)
+{
+    struct rpc_method *method = call->method;
+    int missing = atomic_load(&method->missing);
+    while (missing > 0 && !atomic_compare_exchange_weak(&method->missing, &missing, missing - 1))
+        continue;
+    fini_call(call);
+    if (missing > 0)
+        arm(call, call->server, method);
+    else
+        free(call);
+}
+
 static bool is_finished(const struct rpc_call *call)
 {
     return !call->held && !call->tags;
@@ -51,7 +71,7 @@ static void end_tag(struct rpc_call *call)
     if (!finished)
         return;
     rpc_server_unlink(call->server, call);
-    free_call(call);
+    free_or_arm(call);
 }
 
 void rpc_call_kill(struct rpc_call *call)
@@ -232,10 +252,12 @@ static void dispatch(struct rpc_call *call)
         rpc_fail(call, error.code, "%s", error.text);
         return;
     }
-    call->request = rpc_codec_unpack(method->descriptor->input, call->request_bytes);
+    enum base_code why;
+    call->request = rpc_codec_unpack(method->descriptor->input, call->request_bytes, &why);
     if (!call->request) {
-        rpc_fail(call, BASE_INVALID, "%s: the request does not parse or is over a limit",
-                 method->descriptor->name);
+        bool starved = why == BASE_NO_MEMORY;
+        rpc_fail(call, starved ? why : BASE_INVALID, "%s: %s", method->descriptor->name,
+                 starved ? "no memory for the request" : "the request does not parse or is over a limit");
         return;
     }
     call->message.run = run_handler;
@@ -253,7 +275,11 @@ static void on_arrived(struct rpc_tag *tag, bool ok)
         free_call(call);
         return;
     }
-    rpc_call_arm(call->server, call->method);
+    if (!rpc_call_arm(call->server, call->method)) {
+        atomic_fetch_add(&call->method->missing, 1);
+        base_log(BASE_LOG_ERROR, "rpc_no_memory", "method=%s",
+                 call->method->descriptor ? call->method->descriptor->name : "*");
+    }
     if (!rpc_server_link(call->server, call)) {
         free_call(call);
         return;
@@ -262,14 +288,8 @@ static void on_arrived(struct rpc_tag *tag, bool ok)
     dispatch(call);
 }
 
-void rpc_call_arm(struct rpc_server *server, const struct rpc_method *method)
+static void arm(struct rpc_call *call, struct rpc_server *server, struct rpc_method *method)
 {
-    struct rpc_call *call = calloc(1, sizeof *call);
-    if (!call) {
-        base_log(BASE_LOG_ERROR, "rpc_no_memory", "method=%s",
-                 method->descriptor ? method->descriptor->name : "*");
-        return;
-    }
     *call = (struct rpc_call){.arrived.run = on_arrived,
                               .closed.run = on_closed,
                               .sent.run = on_sent,
@@ -283,4 +303,12 @@ void rpc_call_arm(struct rpc_server *server, const struct rpc_method *method)
     grpc_call_details_init(&call->details);
     if (!rpc_server_request(server, call))
         free_call(call);
+}
+
+bool rpc_call_arm(struct rpc_server *server, struct rpc_method *method)
+{
+    struct rpc_call *call = malloc(sizeof *call);
+    if (call)
+        arm(call, server, method);
+    return call != NULL;
 }

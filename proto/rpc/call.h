@@ -22,8 +22,9 @@ struct rpc_method {
     rpc_handler handler;
     void *context;
     void *registration;
-    bool is_open;   /* no token is asked */
-    bool is_inline; /* answered on the completion-queue thread, whatever the mailbox */
+    bool is_open;       /* no token is asked */
+    bool is_inline;     /* answered on the completion-queue thread, whatever the mailbox */
+    atomic_int missing; /* requests that found no memory to be armed: calls that end take their places */
 };
 
 /* A health stream (health.c). */
@@ -40,7 +41,7 @@ struct rpc_call {
     struct rpc_tag arrived, closed, sent;
     struct base_message message;
     struct rpc_server *server;
-    const struct rpc_method *method; /* the server's, as it is: the holder does not touch either */
+    struct rpc_method *method; /* the server's, as it is: the holder does not touch either */
     rpc_handler handler;
     void *context;
     grpc_metadata_array metadata;
@@ -61,8 +62,8 @@ struct rpc_call {
     struct rpc_watch watch;
 };
 
-/* Asks gRPC for the next call of `method`. */
-void rpc_call_arm(struct rpc_server *server, const struct rpc_method *method);
+/* Asks gRPC for the next call of `method`; false without memory. */
+bool rpc_call_arm(struct rpc_server *server, struct rpc_method *method);
 
 /* Ends a call that is not answered and lets go of gRPC's part: the server is stopping, and its lock is held.
  */

@@ -6,6 +6,7 @@
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/slice.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 enum base_code rpc_codec_pack(const ProtobufCMessage *message, grpc_byte_buffer **buffer,
@@ -24,13 +25,20 @@ enum base_code rpc_codec_pack(const ProtobufCMessage *message, grpc_byte_buffer 
 
 /* protobuf-c grows a message of empty submessages fiftyfold: `left` counts down all that is ever taken.
  * Blocks come from malloc, so that they may be freed without this allocator. */
+struct cap {
+    size_t left;
+    bool starved; /* malloc said no */
+};
+
 static void *capped_alloc(void *data, size_t size)
 {
-    size_t *left = data;
-    if (size > *left)
+    struct cap *cap = data;
+    if (size > cap->left)
         return NULL;
-    *left -= size;
-    return malloc(size);
+    cap->left -= size;
+    void *block = malloc(size);
+    cap->starved |= !block;
+    return block;
 }
 
 static void capped_free(void *data, void *block)
@@ -39,18 +47,22 @@ static void capped_free(void *data, void *block)
     free(block);
 }
 
-ProtobufCMessage *rpc_codec_unpack(const ProtobufCMessageDescriptor *descriptor, grpc_byte_buffer *buffer)
+ProtobufCMessage *rpc_codec_unpack(const ProtobufCMessageDescriptor *descriptor, grpc_byte_buffer *buffer,
+                                   enum base_code *why)
 {
     grpc_byte_buffer_reader reader;
+    *why = BASE_CORRUPT;
     if (!buffer || buffer->type != GRPC_BB_RAW || buffer->data.raw.compression != GRPC_COMPRESS_NONE ||
         !grpc_byte_buffer_reader_init(&reader, buffer))
         return NULL;
     grpc_slice slice = grpc_byte_buffer_reader_readall(&reader);
-    size_t left = RPC_CODEC_BASE_BYTES + RPC_CODEC_GROWTH * GRPC_SLICE_LENGTH(slice);
-    ProtobufCAllocator allocator = {.alloc = capped_alloc, .free = capped_free, .allocator_data = &left};
+    struct cap cap = {.left = RPC_CODEC_BASE_BYTES + RPC_CODEC_GROWTH * GRPC_SLICE_LENGTH(slice)};
+    ProtobufCAllocator allocator = {.alloc = capped_alloc, .free = capped_free, .allocator_data = &cap};
     ProtobufCMessage *message = protobuf_c_message_unpack(descriptor, &allocator, GRPC_SLICE_LENGTH(slice),
                                                           GRPC_SLICE_START_PTR(slice));
     grpc_slice_unref(slice);
     grpc_byte_buffer_reader_destroy(&reader);
+    if (cap.starved)
+        *why = BASE_NO_MEMORY;
     return message;
 }

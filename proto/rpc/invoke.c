@@ -145,11 +145,13 @@ static void read_result(struct rpc_invocation *invocation)
         read_failure(invocation);
         return;
     }
-    invocation->reply = rpc_codec_unpack(invocation->method->output, invocation->reply_bytes);
+    enum base_code why;
+    invocation->reply = rpc_codec_unpack(invocation->method->output, invocation->reply_bytes, &why);
     if (!invocation->reply)
-        base_error_set(&invocation->result, BASE_CORRUPT,
-                       "%s at %s: the reply does not parse or is over a limit", invocation->method->name,
-                       invocation->channel->target);
+        base_error_set(&invocation->result, why, "%s at %s: %s", invocation->method->name,
+                       invocation->channel->target,
+                       why == BASE_NO_MEMORY ? "no memory for the reply"
+                                             : "the reply does not parse or is over a limit");
 }
 
 static void on_ended(struct rpc_tag *tag, bool ok)

@@ -285,9 +285,14 @@ enum base_code rpc_server_start(struct rpc_server **out, const struct rpc_server
         return code;
     }
     grpc_server_start(server->grpc);
-    for (int i = 0; i < server->method_count; i++)
-        for (int k = 0; k < ARMED_PER_METHOD; k++)
-            rpc_call_arm(server, &server->methods[i]);
+    bool armed = true;
+    for (int i = 0; i < server->method_count && armed; i++)
+        for (int k = 0; k < ARMED_PER_METHOD && armed; k++)
+            armed = rpc_call_arm(server, &server->methods[i]);
+    if (!armed) {
+        rpc_server_stop(&server, 0);
+        return base_error_set(error, BASE_NO_MEMORY, "gRPC server %s: no memory", options->address);
+    }
     *out = server;
     return BASE_OK;
 }

@@ -290,6 +290,15 @@ enum base_code wire_link_send(struct wire_link *link, const struct wire_header *
     return BASE_OK;
 }
 
+enum base_code wire_link_send_buffer(struct wire_link *link, const struct wire_header *header,
+                                     const struct base_buffer *payload, struct base_error *error)
+{
+    if (payload && payload->failed)
+        return base_error_set(error, BASE_NO_MEMORY, "no memory for the payload of a %s frame",
+                              wire_type_name(header->type));
+    return wire_link_send(link, header, payload ? payload->bytes : NULL, payload ? payload->size : 0, error);
+}
+
 enum base_code wire_link_send_parts(struct wire_link *link, const struct wire_header *header,
                                     const struct iovec *iov, int count, uint64_t token,
                                     struct base_error *error)

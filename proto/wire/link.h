@@ -13,6 +13,7 @@
 #ifndef PROTO_WIRE_LINK_H
 #define PROTO_WIRE_LINK_H
 
+#include "base/buffer.h"
 #include "base/error.h"
 #include "proto/wire/header.h"
 
@@ -73,6 +74,9 @@ enum base_code wire_link_write(struct wire_link *link, struct base_error *error)
  * and `sent` will not come. */
 enum base_code wire_link_send(struct wire_link *link, const struct wire_header *header, const void *payload,
                               size_t size, struct base_error *error);
+/* The same with a payload that was written to a buffer, perhaps NULL; NO_MEMORY, too, when the buffer has failed. */
+enum base_code wire_link_send_buffer(struct wire_link *link, const struct wire_header *header,
+                                     const struct base_buffer *payload, struct base_error *error);
 /* The same with a payload that stays the caller's until `sent(token)`; the iovec array itself is copied. */
 #define WIRE_LINK_PARTS_MAX 24
 enum base_code wire_link_send_parts(struct wire_link *link, const struct wire_header *header,

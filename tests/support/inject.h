@@ -21,6 +21,10 @@ enum {
     INJECT_CALL = 4,   /* open, read, write, fsync, socket, ...: EIO; ENOSPC and all after it; EINTR */
     INJECT_SHORT = 8,  /* read, write, send, recv and theirs move half of the bytes */
     INJECT_ALL = 15,
+    INJECT_FOREIGN =
+        16, /* inject_each: other libraries free some blocks of ours, and close descriptors in their own time: neither
+                            is counted after each run (LeakSanitizer does, and descriptors may not add up over all) */
+    INJECT_ONCE = 32, /* inject_each: one call at a time fails, not all after it, too */
 };
 
 /* One failure in detail, for tests that drive by hand. */

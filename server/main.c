@@ -31,6 +31,7 @@ enum { STOP_GRACE_MS = 300, SETTLE_MOST_MS = 1000 };
 
 struct options {
     const char *listen, *http, *state, *secret_file, *log_level;
+    int64_t keep_ms;
     bool insecure;
 };
 
@@ -41,6 +42,8 @@ static const struct base_option table[] = {
      offsetof(struct options, http), 0, 0},
     {"state", BASE_OPTION_TEXT, NULL, "DIR", "where datasets and jobs outlive a restart (required)",
      offsetof(struct options, state), 0, 0},
+    {"keep-ms", BASE_OPTION_INT, "3600000", "MS", "how long ended jobs and lost workers stay listed",
+     offsetof(struct options, keep_ms), 1, INT32_MAX},
     {"secret-file", BASE_OPTION_TEXT, NULL, "FILE", "the cluster's secret: calls must carry a token of it",
      offsetof(struct options, secret_file), 0, 0},
     {"insecure", BASE_OPTION_BOOL, NULL, NULL, "serve other addresses than loopback without a secret",
@@ -239,7 +242,8 @@ static enum base_code serve(struct program *program, struct base_error *error)
     signal(SIGPIPE, SIG_IGN);
     umask(S_IRWXG | S_IRWXO); /* the state is nobody else's */
     rpc_start();
-    enum base_code code = server_open(&program->server, program->options.state, error);
+    enum base_code code =
+        server_open(&program->server, program->options.state, program->options.keep_ms, error);
     if (!code)
         code = start_loop(program, error);
     if (!code)

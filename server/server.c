@@ -105,7 +105,8 @@ static void load_job(void *context, const struct store_job *from)
         millrace__v1__job_open__free_unpacked(open, NULL);
 }
 
-enum base_code server_open(struct server *server, const char *state_dir, struct base_error *error)
+enum base_code server_open(struct server *server, const char *state_dir, int64_t keep_ms,
+                           struct base_error *error)
 {
     *server = (struct server){0};
     memcpy(server->metrics, metrics, sizeof metrics);
@@ -114,7 +115,7 @@ enum base_code server_open(struct server *server, const char *state_dir, struct 
     enum base_code code = store_open(&server->store, state_dir, error);
     if (!code)
         code = store_first_number(server->store, (uint64_t)(base_clock_wall_ns() / 1000), &first, error);
-    struct scheduler_cluster_options options = {.first_revision = first};
+    struct scheduler_cluster_options options = {.keep_ms = keep_ms, .first_revision = first};
     if (!code)
         code = scheduler_cluster_create(&server->cluster, &options, error);
     if (!code)

@@ -47,8 +47,10 @@ struct server {
     bool stopping;
 };
 
-/* Opens the store in `state_dir` and refills everything from it. */
-enum base_code server_open(struct server *server, const char *state_dir, struct base_error *error);
+/* Opens the store in `state_dir` and refills everything from it. Ended jobs and lost workers stay listed for
+ * keep_ms. */
+enum base_code server_open(struct server *server, const char *state_dir, int64_t keep_ms,
+                           struct base_error *error);
 void server_close(struct server *server);
 
 /* After events: stores what changed, gives out orders, logs, answers parked calls. Returns when it wants to be called at the latest. */

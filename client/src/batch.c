@@ -178,13 +178,15 @@ static enum base_code take(struct mr_job *job, struct client_step *step, int64_t
 }
 
 /* Locked before and after, not meanwhile. */
-static void name_bad_item(struct mr_job *job, struct base_error *error)
+static void name_bad_item(struct mr_job *job, int64_t deadline_ns, struct base_error *error)
 {
+    int64_t name_ns = base_clock_deadline_ns(NAME_MS);
     struct client_core_bad bad = client_core_bad(job->core);
     struct manifest_entry entry;
     struct base_error why;
     pthread_mutex_unlock(&job->mutex);
-    enum base_code code = find_item(job, bad.item, &entry, base_clock_deadline_ns(NAME_MS), &why);
+    enum base_code code =
+        find_item(job, bad.item, &entry, name_ns < deadline_ns ? name_ns : deadline_ns, &why);
     pthread_mutex_lock(&job->mutex);
     base_error_set(error, BASE_BAD_SAMPLE,
                    "dataset %s: item %llu (%.300s) at epoch %u position %llu is bad: %s", job->dataset,
@@ -229,6 +231,7 @@ static enum base_code next(struct mr_job *job, struct mr_batch **batch, int64_t 
                            struct base_error *error)
 {
     struct client_step step;
+    int64_t deadline_ns = base_clock_deadline_ns(timeout_ms);
     if (job->unwritten)
         return hand_over(job, NULL, batch, error);
     struct scheduler_cursor before = client_core_cursor(job->core);
@@ -237,7 +240,7 @@ static enum base_code next(struct mr_job *job, struct mr_batch **batch, int64_t 
         job->before = before;
         code = hand_over(job, &step, batch, error);
     } else if (code == BASE_BAD_SAMPLE) {
-        name_bad_item(job, error);
+        name_bad_item(job, deadline_ns, error);
     }
     return code;
 }

@@ -25,12 +25,14 @@
 #define POLL_MS 20
 #define SLOW_MS 1500
 #define SLOW_PARTS 30
+#define HELD 256 /* calls that a hung server has */
 
 struct connection {
     struct worker *worker;
     pthread_t thread;
     int fd;
     uint8_t wanted;
+    bool hung; /* says nothing more */
 };
 
 struct worker {
@@ -52,7 +54,10 @@ struct fake {
     struct rpc_server *server;
     struct scheduler_plan plan;
     struct manifest *manifest;
-    atomic_int closes, asks;
+    atomic_int closes, asks, server_manner;
+    pthread_mutex_t held_mutex;
+    struct rpc_call *held[HELD];
+    int held_count;
     atomic_bool forgetful;
     _Atomic uint64_t closed_rows;
     struct worker workers[FAKE_WORKERS];
@@ -187,8 +192,7 @@ static enum fake_manner manner_now(struct worker *worker)
     return (enum fake_manner)atomic_load(&worker->manner);
 }
 
-static bool answer_data(const struct connection *connection, const struct wire_header *get,
-                        enum fake_manner manner)
+static bool answer_data(struct connection *connection, const struct wire_header *get, enum fake_manner manner)
 {
     struct wire_header header = *get;
     uint8_t bytes[WIRE_HEADER_BYTES];
@@ -202,8 +206,12 @@ static bool answer_data(const struct connection *connection, const struct wire_h
     if (manner == FAKE_WRONG_HASH)
         payload[length - 1] ^= 1;
     wire_header_write(&header, bytes);
-    bool sent = write_all(connection->fd, bytes, sizeof bytes);
-    if (manner == FAKE_RESET_MID_PART) {
+    connection->hung = manner == FAKE_HALF_HEADER || manner == FAKE_HALF_PART;
+    bool sent =
+        write_all(connection->fd, bytes, manner == FAKE_HALF_HEADER ? sizeof bytes / 2 : sizeof bytes);
+    if (manner == FAKE_HALF_PART) {
+        sent = sent && write_all(connection->fd, payload, length / 2);
+    } else if (manner == FAKE_RESET_MID_PART) {
         sent = sent && write_all(connection->fd, payload, length / 2);
         usleep(2000); /* so that the half arrives before the reset takes it away */
         sent = reset(connection->fd);
@@ -213,14 +221,14 @@ static bool answer_data(const struct connection *connection, const struct wire_h
             usleep(SLOW_MS * 1000 / SLOW_PARTS);
             sent = write_all(connection->fd, payload + from, to - from);
         }
-    } else {
+    } else if (manner != FAKE_HALF_HEADER) {
         sent = sent && write_all(connection->fd, payload, length);
     }
     free(payload);
     return sent;
 }
 
-static bool answer_get(const struct connection *connection, const struct wire_header *get)
+static bool answer_get(struct connection *connection, const struct wire_header *get)
 {
     static const char cause[] = "item 3: no such file";
     struct wire_header header = {.request = get->request, .handle = get->handle};
@@ -296,13 +304,15 @@ static bool answer_page(const struct connection *connection, const struct wire_h
     const uint8_t *bytes;
     size_t size;
     atomic_fetch_add(&connection->worker->pages, 1);
-    if (atomic_load(&connection->worker->manner) == FAKE_RETRY) {
+    if (atomic_load(&connection->worker->manner) == FAKE_SILENT)
+        return true;
+    if (!manifest || atomic_load(&connection->worker->manner) == FAKE_RETRY) {
         header.type = WIRE_FAIL;
         header.flags = 0;
         header.status = BASE_NOT_FOUND;
         return send_frame(connection->fd, header, "no", 2);
     }
-    must(manifest && manifest_page(manifest, asked->block, &bytes, &size, NULL) == BASE_OK, "a page");
+    must(manifest_page(manifest, asked->block, &bytes, &size, NULL) == BASE_OK, "a page");
     return send_frame(connection->fd, header, bytes, size);
 }
 
@@ -316,6 +326,10 @@ static void *serve(void *context)
         going = read_all(connection->fd, bytes, sizeof bytes) &&
                 wire_header_read(bytes, &header, NULL) == BASE_OK && header.length <= sizeof payload &&
                 read_all(connection->fd, payload, header.length);
+        enum fake_manner manner = (enum fake_manner)atomic_load(&connection->worker->manner);
+        connection->hung |= manner == FAKE_MUTE || (manner == FAKE_MUTE_OPEN && header.type != WIRE_HELLO);
+        if (connection->hung)
+            continue;
         if (going && header.type == WIRE_HELLO)
             going = answer_hello(connection);
         else if (going && header.type == WIRE_OPEN)
@@ -382,6 +396,11 @@ void fake_set_manner(struct fake *fake, int worker, enum fake_manner manner, int
     atomic_store(&fake->workers[worker - 1].times, times);
 }
 
+void fake_set_address(struct fake *fake, int worker, const char *address)
+{
+    snprintf(fake->workers[worker - 1].address, sizeof fake->workers[worker - 1].address, "%s", address);
+}
+
 void fake_kill_worker(struct fake *fake, int worker)
 {
     stop_worker(&fake->workers[worker - 1]);
@@ -401,9 +420,31 @@ static ProtobufCBinaryData data_of(const void *bytes, size_t size)
     return (ProtobufCBinaryData){size, (uint8_t *)(uintptr_t)bytes};
 }
 
+/* A hung server: true, and the call is answered when the server stops. */
+static bool hold(struct fake *fake, struct rpc_call *call)
+{
+    if (atomic_load(&fake->server_manner) != FAKE_SERVER_HUNG)
+        return false;
+    pthread_mutex_lock(&fake->held_mutex);
+    must(fake->held_count < HELD, "holding a call");
+    fake->held[fake->held_count++] = call;
+    pthread_mutex_unlock(&fake->held_mutex);
+    return true;
+}
+
+static void release_held(struct fake *fake)
+{
+    pthread_mutex_lock(&fake->held_mutex);
+    while (fake->held_count > 0)
+        rpc_fail(fake->held[--fake->held_count], BASE_CANCELLED, "too late");
+    pthread_mutex_unlock(&fake->held_mutex);
+}
+
 static void answer(struct fake *fake, struct rpc_call *call)
 {
     atomic_fetch_add(&fake->asks, 1);
+    if (hold(fake, call))
+        return;
     if (atomic_load(&fake->forgetful)) {
         rpc_fail(call, BASE_NOT_FOUND, "not known here");
         return;
@@ -446,7 +487,8 @@ static void answer(struct fake *fake, struct rpc_call *call)
     stream.hash = data_of(fake->stream.hash, 32);
     start.at = &at;
     answer.revision = 1;
-    answer.state = (char *)(uintptr_t) "running";
+    bool waits = atomic_load(&fake->server_manner) == FAKE_SERVER_WAITING;
+    answer.state = (char *)(uintptr_t)(waits ? "waiting" : "running");
     answer.reason = (char *)(uintptr_t) "alone";
     answer.stream = &stream;
     answer.pipeline_text = (char *)(uintptr_t)fake->pipeline_text;
@@ -479,6 +521,8 @@ static void on_close(void *context, struct rpc_call *call, const ProtobufCMessag
     Millrace__V1__Empty empty = MILLRACE__V1__EMPTY__INIT;
     struct fake *fake = context;
     const Millrace__V1__JobClose *closing = (const Millrace__V1__JobClose *)(const void *)request;
+    if (hold(fake, call))
+        return;
     if (closing->last)
         atomic_store(&fake->closed_rows, closing->last->rows);
     atomic_fetch_add(&fake->closes, 1);
@@ -502,8 +546,15 @@ static void start_server(struct fake *fake)
     snprintf(fake->server_address, sizeof fake->server_address, "%s", rpc_server_address(fake->server));
 }
 
+void fake_set_server(struct fake *fake, enum fake_server_manner manner)
+{
+    atomic_store(&fake->server_manner, manner);
+}
+
 void fake_stop_server(struct fake *fake)
 {
+    fake_set_server(fake, FAKE_SERVER_GOOD);
+    release_held(fake);
     if (fake->server)
         rpc_server_stop(&fake->server, 0);
 }
@@ -540,6 +591,7 @@ struct fake *fake_start(const struct fake_options *options)
     struct scheduler_plan none = {0};
     must(fake != NULL, "memory");
     fake->options = *options;
+    pthread_mutex_init(&fake->held_mutex, NULL);
     make_stream(fake);
     for (int w = 0; w < FAKE_WORKERS; w++)
         fake->workers[w] = (struct worker){.fake = fake, .number = w + 1, .listener = -1};
@@ -560,6 +612,7 @@ void fake_stop(struct fake *fake)
     for (int w = 0; w < FAKE_WORKERS; w++)
         stop_worker(&fake->workers[w]);
     manifest_close(&fake->manifest);
+    pthread_mutex_destroy(&fake->held_mutex);
     free(fake);
 }
 

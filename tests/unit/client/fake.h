@@ -25,6 +25,16 @@ enum fake_manner {
     FAKE_SLOW,           /* DATA drop by drop, over SLOW_MS */
     FAKE_FAIL_OK,        /* FAIL of a request with the code of success */
     FAKE_REFUSE,         /* FAIL of the connection after HELLO */
+    FAKE_MUTE,           /* accepts, and not even HELLO */
+    FAKE_MUTE_OPEN,      /* HELLO, and then nothing */
+    FAKE_HALF_HEADER,    /* half a header, and then nothing */
+    FAKE_HALF_PART,      /* half a DATA frame, and then nothing */
+};
+
+enum fake_server_manner {
+    FAKE_SERVER_GOOD,
+    FAKE_SERVER_WAITING, /* jobs are never running */
+    FAKE_SERVER_HUNG,    /* takes calls, answers none */
 };
 
 struct fake; /* the cluster */
@@ -48,7 +58,9 @@ const char *fake_server(const struct fake *fake);
 void fake_set_manner(struct fake *fake, int worker, enum fake_manner manner, int times);
 void fake_kill_worker(struct fake *fake, int worker); /* no port any more, connections reset */
 void fake_revive_worker(struct fake *fake, int worker);
+void fake_set_server(struct fake *fake, enum fake_server_manner manner);
 void fake_stop_server(struct fake *fake);
+void fake_set_address(struct fake *fake, int worker, const char *address); /* that the plan tells */
 
 const struct scheduler_stream *fake_stream(const struct fake *fake);
 int fake_closes(const struct fake *fake);            /* Jobs.Close calls */

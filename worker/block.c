@@ -112,81 +112,9 @@ static bool grow_buckets(struct worker_core *core)
     return true;
 }
 
-/* ---- the queue of a stream ---- */
+/* ---- queued ---- */
 
-static void heap_set(struct worker_core *core, struct worker_heap *heap, uint32_t at, uint32_t block)
-{
-    heap->blocks[at] = block;
-    worker_block_at(core, block)->heap_at = at;
-}
-
-static bool sooner(const struct worker_core *core, uint32_t a, uint32_t b)
-{
-    const struct worker_block *left = worker_block_at(core, a), *right = worker_block_at(core, b);
-    if (left->deadline_ns != right->deadline_ns)
-        return left->deadline_ns < right->deadline_ns;
-    return left->epoch != right->epoch ? left->epoch < right->epoch : left->number < right->number;
-}
-
-static void sift_up(struct worker_core *core, struct worker_heap *heap, uint32_t at)
-{
-    uint32_t block = heap->blocks[at];
-    while (at > 0 && sooner(core, block, heap->blocks[(at - 1) / 2])) {
-        heap_set(core, heap, at, heap->blocks[(at - 1) / 2]);
-        at = (at - 1) / 2;
-    }
-    heap_set(core, heap, at, block);
-}
-
-static void sift_down(struct worker_core *core, struct worker_heap *heap, uint32_t at)
-{
-    uint32_t block = heap->blocks[at];
-    for (uint32_t child = 2 * at + 1; child < heap->count; child = 2 * at + 1) {
-        if (child + 1 < heap->count && sooner(core, heap->blocks[child + 1], heap->blocks[child]))
-            child++;
-        if (!sooner(core, heap->blocks[child], block))
-            break;
-        heap_set(core, heap, at, heap->blocks[child]);
-        at = child;
-    }
-    heap_set(core, heap, at, block);
-}
-
-static bool heap_put(struct worker_core *core, struct worker_heap *heap, uint32_t block)
-{
-    if (heap->count == heap->capacity) {
-        uint32_t capacity = heap->capacity ? heap->capacity * 2 : 8;
-        uint32_t *blocks = realloc(heap->blocks, capacity * sizeof *blocks);
-        if (!blocks)
-            return false;
-        heap->blocks = blocks;
-        heap->capacity = capacity;
-    }
-    heap->blocks[heap->count++] = block;
-    sift_up(core, heap, heap->count - 1);
-    return true;
-}
-
-static void heap_remove(struct worker_core *core, struct worker_heap *heap, uint32_t at)
-{
-    uint32_t last = heap->blocks[--heap->count];
-    if (at == heap->count)
-        return;
-    heap_set(core, heap, at, last);
-    sift_down(core, heap, at);
-    sift_up(core, heap, worker_block_at(core, last)->heap_at);
-}
-
-/* A stream that comes back gets no credit for the time in which it asked for nothing. */
-static bool enqueue(struct worker_core *core, uint32_t index)
-{
-    struct worker_stream *stream = core->streams[worker_block_at(core, index)->stream];
-    if (stream->queue.count == 0 && stream->charged_ns < core->charged_ns)
-        stream->charged_ns = core->charged_ns;
-    return heap_put(core, &stream->queue, index);
-}
-
-uint32_t worker_block_queue(struct worker_core *core, const struct worker_block *asked)
+uint32_t worker_block_queue(struct worker_core *core, const struct worker_block *asked, uint32_t asker)
 {
     uint32_t index;
     struct worker_block *block = grow_buckets(core) ? worker_slots_get(&core->blocks, &index) : NULL;
@@ -204,12 +132,12 @@ uint32_t worker_block_queue(struct worker_core *core, const struct worker_block 
     link_block(core, index);
     core->streams[block->stream]->block_count++;
     become(core, block, WORKER_QUEUED);
-    if (!enqueue(core, index))
-        core->broken = true;
+    worker_share_put(core, index, asker);
     return index;
 }
 
-void worker_block_requeue(struct worker_core *core, uint32_t index, int64_t now_ns, int64_t deadline_ns)
+void worker_block_requeue(struct worker_core *core, uint32_t index, int64_t now_ns, int64_t deadline_ns,
+                          uint32_t asker)
 {
     struct worker_block *block = worker_block_at(core, index);
     free(block->text);
@@ -217,8 +145,7 @@ void worker_block_requeue(struct worker_core *core, uint32_t index, int64_t now_
     block->since_ns = now_ns;
     block->deadline_ns = deadline_ns;
     become(core, block, WORKER_QUEUED);
-    if (!enqueue(core, index))
-        core->broken = true;
+    worker_share_put(core, index, asker);
 }
 
 void worker_block_hasten(struct worker_core *core, uint32_t index, int64_t deadline_ns)
@@ -228,7 +155,7 @@ void worker_block_hasten(struct worker_core *core, uint32_t index, int64_t deadl
         return;
     block->deadline_ns = deadline_ns;
     if (block->state == WORKER_QUEUED)
-        sift_up(core, &core->streams[block->stream]->queue, block->heap_at);
+        worker_share_hasten(core, index);
     else
         worker_core_act(core, &(struct worker_action){.kind = WORKER_HASTEN,
                                                       .block = worker_slots_handle(&core->blocks, index),
@@ -250,7 +177,7 @@ void worker_block_forget(struct worker_core *core, uint32_t index)
     uint32_t stream_index = block->stream;
     struct worker_stream *stream = core->streams[stream_index];
     if (block->state == WORKER_QUEUED)
-        heap_remove(core, &stream->queue, block->heap_at);
+        worker_share_drop(core, index);
     if (block->state == WORKER_READY) {
         worker_shelf_remove(&stream->shelf, worker_block_start(stream, block->epoch, block->number));
         core->evictable_bytes -= worker_arena_round(block->size_bytes);
@@ -340,22 +267,6 @@ bool worker_block_room(struct worker_core *core, uint64_t size_bytes, uint64_t n
 
 /* ---- making ---- */
 
-/* Start-time fair queueing over streams, by measured cost; within a stream the least slack. */
-static uint32_t next_stream(const struct worker_core *core)
-{
-    uint32_t next = WORKER_NONE;
-    for (uint32_t i = 0; i < core->stream_capacity; i++)
-        if (core->streams[i] && core->streams[i]->queue.count > 0 &&
-            (next == WORKER_NONE || core->streams[i]->charged_ns < core->streams[next]->charged_ns))
-            next = i;
-    return next;
-}
-
-static void charge(struct worker_stream *stream, uint32_t rows)
-{
-    stream->charged_ns += rows * (stream->row_cost_ns > 0 ? stream->row_cost_ns : 1e6);
-}
-
 uint16_t worker_block_jobs(const struct worker_core *core, const struct worker_block *block)
 {
     uint16_t jobs = 0;
@@ -382,7 +293,7 @@ void worker_block_begin(struct worker_core *core, int64_t now_ns, uint32_t index
 {
     struct worker_block *block = worker_block_at(core, index);
     struct worker_stream *stream = core->streams[block->stream];
-    heap_remove(core, &stream->queue, block->heap_at);
+    worker_share_start(core, index);
     become(core, block, WORKER_MAKING);
     worker_load_waited(&core->load, now_ns, now_ns - block->since_ns);
     block->since_ns = now_ns;
@@ -390,14 +301,12 @@ void worker_block_begin(struct worker_core *core, int64_t now_ns, uint32_t index
     block->size_bytes = stream->block_bytes;
     block->part = 1;
     block->group = 0;
-    charge(stream, worker_block_rows(stream, block->number));
 }
 
 static void start_making(struct worker_core *core, int64_t now_ns, uint32_t index, uint64_t offset)
 {
     const struct worker_block *block = worker_block_at(core, index);
     const struct worker_stream *stream = core->streams[block->stream];
-    core->charged_ns = stream->charged_ns;
     worker_block_begin(core, now_ns, index, offset);
     struct worker_action action = {.kind = WORKER_MAKE,
                                    .stream = stream->context,
@@ -422,12 +331,13 @@ static uint64_t makings(const struct worker_core *core)
 static void start_what_can(struct worker_core *core, int64_t now_ns)
 {
     while (makings(core) < core->options.making_max) {
-        uint32_t stream = next_stream(core);
+        uint32_t next = worker_share_next(core);
         uint64_t offset;
-        if (stream == WORKER_NONE ||
-            !worker_block_reserve(core, core->streams[stream]->block_bytes, 0, &offset))
+        if (next == WORKER_NONE ||
+            !worker_block_reserve(core, core->streams[worker_block_at(core, next)->stream]->block_bytes, 0,
+                                  &offset))
             return;
-        start_making(core, now_ns, core->streams[stream]->queue.blocks[0], offset);
+        start_making(core, now_ns, next, offset);
     }
 }
 
@@ -507,6 +417,7 @@ void worker_core_made(struct worker_core *core, int64_t now_ns, uint64_t handle,
         return;
     uint32_t index = (uint32_t)handle, stream = block->stream;
     worker_siblings_made(core, block, made);
+    worker_share_settle(core, index, (double)made->cost_ns * block->part);
     if (made->code == BASE_OK) {
         ready(core, index, made);
     } else if (base_error_class(made->code) == BASE_CLASS_RETRYABLE) {
@@ -559,12 +470,14 @@ void worker_block_clear(struct worker_core *core)
             free(worker_block_at(core, i)->text);
 }
 
-uint32_t worker_block_estimate_ms(const struct worker_core *core, const struct worker_block *block)
+uint32_t worker_block_estimate_ms(const struct worker_core *core, uint32_t index)
 {
+    const struct worker_block *block = worker_block_at(core, index);
     const struct worker_stream *stream = core->streams[block->stream];
     double block_ms = stream->row_cost_ns * stream->block_rows / 1e6;
-    double before =
-        block->state == WORKER_QUEUED ? 1.0 + (double)block->heap_at / core->options.making_max : 0.5;
+    double before = block->state == WORKER_QUEUED
+                        ? 1.0 + worker_share_before(core, index) / core->options.making_max
+                        : 0.5;
     double estimate = block_ms * before;
     return estimate < 60000 ? (uint32_t)estimate : 60000;
 }

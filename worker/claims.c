@@ -3,6 +3,7 @@
 
 #include "worker/core.h"
 
+#include "base/clock.h"
 #include "base/hash.h"
 
 #include <stdlib.h>
@@ -35,7 +36,7 @@ static struct worker_claim *add(struct worker_claims *claims)
         claims->items = items;
         claims->capacity = capacity;
     }
-    claims->items[claims->count] = (struct worker_claim){0};
+    claims->items[claims->count] = (struct worker_claim){.share = WORKER_CLAIMS_NO_SHARE};
     return &claims->items[claims->count++];
 }
 
@@ -53,7 +54,8 @@ int64_t worker_claims_open(struct worker_claims *claims, const char *job, uint32
     char *copy = claim ? strdup(job) : NULL;
     if (!copy)
         return -1;
-    *claim = (struct worker_claim){.job = copy, .job_hash = hash, .rank = rank, .handles = 1};
+    *claim = (struct worker_claim){
+        .job = copy, .job_hash = hash, .rank = rank, .share = claim->share, .handles = 1};
     claims->in_use++;
     return claim - claims->items;
 }
@@ -61,7 +63,7 @@ int64_t worker_claims_open(struct worker_claims *claims, const char *job, uint32
 static void forget(struct worker_claims *claims, struct worker_claim *claim)
 {
     free(claim->job);
-    *claim = (struct worker_claim){0};
+    *claim = (struct worker_claim){.share = claim->share};
     claims->in_use--;
 }
 
@@ -73,11 +75,21 @@ void worker_claims_close(struct worker_claims *claims, uint32_t index)
         forget(claims, claim);
 }
 
-void worker_claims_move(struct worker_claims *claims, uint32_t index, uint64_t low_water)
+/* While nobody moves, all may be at something else together: nobody falls asleep by that. */
+static void pass(struct worker_claims *claims, int64_t now_ns)
+{
+    int64_t step_ns = now_ns - claims->heard_ns, most_ns = WORKER_MARK_MS * BASE_NS_PER_MS;
+    claims->clock_ns += step_ns < most_ns ? step_ns : most_ns;
+    claims->heard_ns = now_ns;
+}
+
+void worker_claims_move(struct worker_claims *claims, uint32_t index, int64_t now_ns, uint64_t low_water)
 {
     struct worker_claim *claim = &claims->items[index];
     if (claim->live && claim->low_water == low_water)
         return;
+    pass(claims, now_ns);
+    claim->moved_ns = claims->clock_ns;
     claim->live = true;
     claim->low_water = low_water;
     claims->stale = true;
@@ -121,10 +133,16 @@ bool worker_claims_sort(struct worker_claims *claims)
         claims->sorted = sorted;
         claims->sorted_capacity = claims->capacity;
     }
-    claims->sorted_count = 0;
-    for (uint32_t i = 0; i < claims->count; i++)
-        if (claims->items[i].job && claims->items[i].live)
-            claims->sorted[claims->sorted_count++] = claims->items[i].low_water;
+    claims->sorted_count = claims->dormant = 0;
+    for (uint32_t i = 0; i < claims->count; i++) {
+        const struct worker_claim *claim = &claims->items[i];
+        if (!claim->job || !claim->live)
+            continue;
+        if (claims->clock_ns - claim->moved_ns >= WORKER_DORMANT_MS * BASE_NS_PER_MS)
+            claims->dormant++;
+        else
+            claims->sorted[claims->sorted_count++] = claim->low_water;
+    }
     if (claims->sorted_count > 1)
         qsort(claims->sorted, claims->sorted_count, sizeof *claims->sorted, compare);
     claims->stale = false;

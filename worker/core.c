@@ -35,6 +35,7 @@ enum base_code worker_core_create(struct worker_core **out, const struct worker_
     worker_slots_init(&core->blocks, sizeof(struct worker_block));
     worker_slots_init(&core->requests, sizeof(struct worker_request));
     worker_slots_init(&core->connections, sizeof(struct worker_connection));
+    worker_slots_init(&core->shares, sizeof(struct worker_share));
     *out = core;
     return BASE_OK;
 }
@@ -44,7 +45,7 @@ static void free_stream(struct worker_stream *stream)
     worker_claims_fini(&stream->claims);
     worker_shelf_fini(&stream->shelf);
     worker_history_fini(&stream->history);
-    free(stream->queue.blocks);
+    free(stream->weights);
     free(stream->homes);
     free(stream);
 }
@@ -54,6 +55,7 @@ void worker_core_destroy(struct worker_core *core)
     if (!core)
         return;
     worker_block_clear(core);
+    worker_share_clear(core);
     for (uint32_t i = 0; i < core->connections.count; i++)
         if (worker_connection_at(core, i)->slot.used)
             free(worker_connection_at(core, i)->handles);
@@ -243,6 +245,12 @@ enum base_code worker_core_stream_add(struct worker_core *core, int64_t now_ns,
     struct worker_stream **place = stream_place(core);
     if (!place || !(*place = new_stream(from, block_bytes, *context)))
         return base_error_set(error, BASE_NO_MEMORY, "stream");
+    (*place)->share = worker_share_open(core, (uint32_t)(place - core->streams), NULL);
+    if ((*place)->share == WORKER_NONE) {
+        free_stream(*place);
+        *place = NULL;
+        return base_error_set(error, BASE_NO_MEMORY, "stream");
+    }
     (*place)->live = true;
     core->counts.streams++;
     return BASE_OK;
@@ -256,15 +264,16 @@ void worker_core_release_stream(struct worker_core *core, uint32_t index)
     worker_core_act(core, &(struct worker_action){.kind = WORKER_STREAM_GONE, .stream = stream->context});
     core->counts.claims -= stream->claims.in_use;
     worker_siblings_forget(core, index);
+    worker_share_close(core, stream);
     free_stream(stream);
     core->streams[index] = NULL;
 }
 
 /* Nobody is left waiting for a block that will not be made. */
-static void refuse_queued(struct worker_core *core, struct worker_stream *stream, const char *text)
+static void refuse_queued(struct worker_core *core, uint32_t stream, const char *text)
 {
-    while (stream->queue.count > 0) {
-        uint32_t index = stream->queue.blocks[0];
+    uint32_t index;
+    while ((index = worker_share_first(core, stream)) != WORKER_NONE) {
         while (worker_block_at(core, index)->first_waiter != WORKER_NONE)
             worker_request_retry(core, worker_block_at(core, index)->first_waiter, BASE_UNAVAILABLE,
                                  WORKER_REST_FIRST_MS, text);
@@ -280,7 +289,7 @@ void worker_core_stream_remove(struct worker_core *core, int64_t now_ns, const u
         return;
     stream->live = false;
     core->counts.streams--;
-    refuse_queued(core, stream, "this worker no longer serves the stream");
+    refuse_queued(core, index, "this worker no longer serves the stream");
     worker_block_admit(core, now_ns);
     worker_core_release_stream(core, index);
 }
@@ -305,12 +314,15 @@ void worker_core_stream_plan(struct worker_core *core, int64_t now_ns, const uin
 void worker_core_stream_jobs(struct worker_core *core, int64_t now_ns, const uint8_t hash[32],
                              const struct worker_live_job *jobs, int count)
 {
-    struct worker_stream *stream = worker_core_find_stream(core, hash, NULL);
+    uint32_t index;
+    struct worker_stream *stream = worker_core_find_stream(core, hash, &index);
     if (!stream)
         return;
     core->counts.claims -= stream->claims.in_use;
     worker_claims_list(&stream->claims, jobs, count);
     core->counts.claims += stream->claims.in_use;
+    worker_share_sweep(core, stream);
+    worker_share_weigh(core, index, jobs, count);
     worker_block_admit(core, now_ns);
 }
 
@@ -319,7 +331,7 @@ void worker_core_drain(struct worker_core *core, int64_t now_ns)
     core->draining = true;
     for (uint32_t i = 0; i < core->stream_capacity; i++)
         if (core->streams[i])
-            refuse_queued(core, core->streams[i], "this worker is draining");
+            refuse_queued(core, i, "this worker is draining");
     worker_block_admit(core, now_ns);
 }
 
@@ -334,6 +346,8 @@ void worker_core_counts(const struct worker_core *core, int64_t now_ns, struct w
 {
     *counts = core->counts;
     counts->staged_bytes = core->arena.size_bytes - core->arena.free_bytes;
+    for (uint32_t i = 0; i < core->stream_capacity; i++)
+        counts->claims_dormant += core->streams[i] ? core->streams[i]->claims.dormant : 0;
     struct worker_load load = worker_load_now(&core->load, now_ns);
     counts->queue_ms = load.queue_ms;
     counts->making_share = load.making_share;

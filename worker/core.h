@@ -26,6 +26,9 @@
  *
  * Blocks of streams of one family are made together while that pays (siblings.c): then the MAKE of one takes the
  * others along, from QUEUED or ABSENT to MAKING, and each is made by itself.
+ * What is made next: streams have their parts of the making by the weights of their live jobs; what a job has made again
+ * (pressure, late, hedge) is at its own charge, by its own weight. Within WORKER_SHARE_WINDOW_NS of fairness the earliest
+ * deadline goes first. See worker/machine.h and docs/adr/0006-fair-shares.md.
  *
  * Handles of blocks, connections and sends are (generation << 32 | index), never 0, never pointers; a stale
  * one is ignored. After each event take the actions until there are none. When memory for the machine's own
@@ -50,6 +53,14 @@
 #define WORKER_CLAIMS_MAX 65536 /* of one stream */
 #define WORKER_LEARN_BLOCKS 8   /* learn_blocks, if 0 */
 #define WORKER_LEARN_AGAIN 1000 /* learn_again, if 0 */
+#define WORKER_MARK_MS 1000     /* trainers tell their low-waters at least so often */
+#define WORKER_DORMANT_MS                                                                                    \
+    5000 /* a claim that stands still for so long, while others of its stream move, does not count */
+#define WORKER_WEIGHT_LEAST 0.001 /* weights of jobs are kept between these */
+#define WORKER_WEIGHT_MOST 1000.0
+/* How far slack may go before fairness: core time by unit of weight. Any two that wait all the time are never farther
+ * apart than this and a block of each. */
+#define WORKER_SHARE_WINDOW_NS (100 * INT64_C(1000000))
 
 struct worker_core;
 
@@ -155,7 +166,7 @@ void worker_core_stream_plan(struct worker_core *core, int64_t now_ns, const uin
                              const struct scheduler_plan *plan);
 struct worker_live_job {
     const char *job;
-    double weight; /* its share of the making beside others; not finite or <= 0 counts as 1 */
+    double weight; /* its part of the making beside others; not finite or <= 0 counts as 1 */
 };
 /* The live jobs: claims of others fade, until they are heard of again. While the server is away the last list
  * stays. */
@@ -218,7 +229,7 @@ struct worker_counts {
         blocks_evicted;
     uint64_t opens, requests, sent, sent_rows, moved, retried, failed, invalid, cancelled, waits;
     /* now */
-    uint64_t connections, handles, streams, claims, waiting, sending;
+    uint64_t connections, handles, streams, claims, claims_dormant, waiting, sending;
     uint64_t blocks_queued, blocks_making, blocks_ready, staged_bytes;
     uint64_t blocks_riding; /* of those in the making: beside another, whose place they share */
     /* smoothed over seconds */

@@ -6,7 +6,7 @@
 
 void worker_history_init(struct worker_history *history, uint64_t blocks)
 {
-    *history = (struct worker_history){.blocks = blocks};
+    *history = (struct worker_history){.blocks = blocks, .forgotten = -1};
 }
 
 void worker_history_fini(struct worker_history *history)
@@ -35,6 +35,8 @@ static struct worker_history_epoch *begin(struct worker_history *history, uint32
     if (!bits)
         return NULL;
     memset(bits, 0, 2 * words * sizeof *bits);
+    if (oldest->made && oldest->epoch > history->forgotten)
+        history->forgotten = oldest->epoch;
     *oldest = (struct worker_history_epoch){.made = bits, .pressed = bits + words, .epoch = epoch};
     return oldest;
 }
@@ -76,7 +78,10 @@ bool worker_history_was_made(const struct worker_history *history, uint32_t epoc
                              bool *pressed)
 {
     const struct worker_history_epoch *row = find(history, epoch);
-    if (!row || !get(row->made, block))
+    *pressed = false;
+    if (!row)
+        return epoch <= history->forgotten;
+    if (!get(row->made, block))
         return false;
     *pressed = get(row->pressed, block);
     return true;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which blocks of a stream were made here in recent epochs, and which of them were evicted too early: says
- * why a block is made again. Two bits a block, for the epochs made most recently.
+ * why a block is made again. Two bits a block, for the epochs made most recently;
+ * an older one counts as made: who asks for that is late, whoever made it.
  */
 #ifndef WORKER_HISTORY_H
 #define WORKER_HISTORY_H
@@ -20,6 +21,7 @@ struct worker_history_epoch {
 struct worker_history {
     struct worker_history_epoch epochs[WORKER_HISTORY_EPOCHS];
     uint64_t blocks, uses;
+    int64_t forgotten; /* the latest epoch that is not remembered any more; -1: none */
 };
 
 void worker_history_init(struct worker_history *history, uint64_t blocks);

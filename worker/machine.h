@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the worker's machine (worker/core.h), shared by core.c, block.c, request.c and session.c
- * only. */
+/* The inside of the worker's machine (worker/core.h), shared by core.c, block.c, request.c and session.c and
+ * share.c only. */
 #ifndef WORKER_MACHINE_H
 #define WORKER_MACHINE_H
 
@@ -16,7 +16,7 @@
 #define WORKER_REST_FORGET_NS                                                                                \
     (30 * INT64_C(1000000000)) /* a resting block that nobody asks for is forgotten */
 
-struct worker_heap {  /* queued blocks of a stream, least deadline first */
+struct worker_heap {  /* queued blocks of a share, least deadline first */
     uint32_t *blocks; /* owned */
     uint32_t count, capacity;
 };
@@ -24,6 +24,31 @@ struct worker_heap {  /* queued blocks of a stream, least deadline first */
 struct worker_cost { /* prep CPU, smoothed (siblings.c) */
     double cpu_ns, rows;
     uint32_t blocks;
+};
+
+/*
+ * Who has how much of the making (docs/adr/0006-fair-shares.md): each stream, by the weights of its live jobs, for what
+ * it makes first or because of plan and death; and each job of a stream, by its own weight, for what it had made again.
+ *
+ *   had_ns, core time by weight:   |--stream 1--------*              window: of those not farther than
+ *                                  |--stream 2----*                  WORKER_SHARE_WINDOW_NS from the least, the one
+ *   virtual_ns, the least so far:  |--------------^----------|       whose first block has the earliest deadline
+ *                                  |--stream 2, job c-------------*  not now
+ */
+struct worker_share {
+    struct worker_slot slot;
+    uint32_t stream;
+    bool of_job;
+    uint64_t job; /* hash of its name */
+    double weight, had_ns;
+    struct worker_heap queue;
+    uint32_t active_at; /* in core->active; WORKER_NONE: nothing is queued */
+    uint32_t keepers;   /* claims, blocks QUEUED or MAKING, or the stream */
+};
+
+struct worker_weight {
+    uint64_t job; /* hash of its name */
+    double weight;
 };
 
 struct worker_stream {
@@ -37,10 +62,12 @@ struct worker_stream {
     struct worker_claims claims;
     struct worker_shelf shelf;
     struct worker_history history;
-    struct worker_heap queue;
+    uint32_t share;                /* its own */
+    struct worker_weight *weights; /* of the jobs that the server listed, by hash; owned */
+    uint32_t weight_count;
+    double weight;                      /* their sum */
     uint32_t handle_count, block_count; /* that keep it */
     double row_cost_ns;                 /* measured, smoothed */
-    double charged_ns;                  /* fair queueing: what it has had */
     struct worker_cost alone;           /* of blocks that are made alone */
     uint64_t alone_blocks;
     bool asked; /* front is known */
@@ -58,7 +85,9 @@ struct worker_block {
     uint64_t offset, size_bytes; /* MAKING, READY */
     int64_t deadline_ns;         /* QUEUED, MAKING; RESTING: until */
     int64_t since_ns;            /* QUEUED, MAKING */
-    uint32_t heap_at, first_waiter, waiters, pins, attempts;
+    uint32_t share, heap_at;     /* QUEUED, MAKING: who pays; QUEUED: place in its queue */
+    double charged_ns;           /* MAKING: what was guessed */
+    uint32_t first_waiter, waiters, pins, attempts;
     uint32_t group; /* MAKING with siblings: whose cost it tells (siblings.c) */
     double part;    /* MAKING: of the making's cost; 1: alone */
     bool rides;     /* MAKING: beside the block that the action names first */
@@ -101,10 +130,12 @@ struct worker_core {
     uint64_t evictable_bytes;
     struct worker_stream **streams; /* NULL: free place */
     uint32_t stream_capacity;
-    struct worker_slots blocks, requests, connections;
+    struct worker_slots blocks, requests, connections, shares;
     uint32_t *buckets; /* first block of each chain; a power of two */
     uint32_t bucket_count, resting;
-    double charged_ns;                    /* of the stream served last */
+    uint32_t *active; /* shares with something queued; owned */
+    uint32_t active_count, active_capacity;
+    double active_weight, virtual_ns, most_had_ns;
     struct worker_queued_action *actions; /* a ring */
     uint32_t action_first, action_count, action_capacity;
     char *taken_text;
@@ -133,9 +164,10 @@ uint64_t worker_block_start(const struct worker_stream *stream, uint32_t epoch, 
 uint32_t worker_block_rows(const struct worker_stream *stream, uint64_t number);
 uint32_t worker_block_find(const struct worker_core *core, uint32_t stream, uint32_t epoch, uint64_t number);
 /* ABSENT -> QUEUED: stream, epoch, number, cause, since and deadline are those of `asked`. WORKER_NONE: no memory. */
-uint32_t worker_block_queue(struct worker_core *core, const struct worker_block *asked);
+uint32_t worker_block_queue(struct worker_core *core, const struct worker_block *asked, uint32_t asker);
 /* RESTING -> QUEUED */
-void worker_block_requeue(struct worker_core *core, uint32_t index, int64_t now_ns, int64_t deadline_ns);
+void worker_block_requeue(struct worker_core *core, uint32_t index, int64_t now_ns, int64_t deadline_ns,
+                          uint32_t asker);
 void worker_block_hasten(struct worker_core *core, uint32_t index,
                          int64_t deadline_ns);                      /* an earlier deadline */
 void worker_block_forget(struct worker_core *core, uint32_t index); /* -> ABSENT, no pins, no waiters */
@@ -154,7 +186,34 @@ void worker_block_admit(struct worker_core *core, int64_t now_ns);
 void worker_block_forget_rested(struct worker_core *core, int64_t now_ns);
 void worker_block_excuse_late(struct worker_core *core, int64_t now_ns);
 void worker_block_clear(struct worker_core *core); /* frees what blocks own, at the end */
-uint32_t worker_block_estimate_ms(const struct worker_core *core, const struct worker_block *block);
+uint32_t worker_block_estimate_ms(const struct worker_core *core, uint32_t index);
+
+/* ---- share.c: what is made next, and who pays ---- */
+
+/* The share of a stream (job NULL; each call makes one) or of a job in it, by its name's hash. Each goes when it was
+ * released as often. WORKER_NONE: no memory. */
+uint32_t worker_share_open(struct worker_core *core, uint32_t stream, const uint64_t *job);
+void worker_share_release(struct worker_core *core, uint32_t share);
+void worker_share_sweep(struct worker_core *core,
+                        struct worker_stream *stream); /* releases those of forgotten claims */
+void worker_share_close(struct worker_core *core,
+                        struct worker_stream *stream); /* all of a stream without blocks */
+void worker_share_clear(struct worker_core *core);     /* frees, at the end */
+void worker_share_weigh(struct worker_core *core, uint32_t stream, const struct worker_live_job *jobs,
+                        int count);
+/* A block is QUEUED from now on, because of its cause and the job of share `asker` (WORKER_NONE: nobody's). */
+void worker_share_put(struct worker_core *core, uint32_t block, uint32_t asker);
+/* Another job wants it, too: of two that would pay themselves, the one that is served sooner does. */
+void worker_share_offer(struct worker_core *core, uint32_t block, uint32_t asker);
+void worker_share_hasten(struct worker_core *core, uint32_t block);           /* its deadline came nearer */
+void worker_share_drop(struct worker_core *core, uint32_t block);             /* QUEUED -> not made */
+uint32_t worker_share_first(const struct worker_core *core, uint32_t stream); /* any QUEUED block of it */
+uint32_t worker_share_next(const struct worker_core *core);                   /* the block to make next */
+void worker_share_start(struct worker_core *core, uint32_t block);            /* QUEUED -> MAKING: charged */
+void worker_share_settle(struct worker_core *core, uint32_t block,
+                         double cost_ns); /* made, or not; 0: unknown */
+/* How many blocks are made before a QUEUED one, about. */
+double worker_share_before(const struct worker_core *core, uint32_t block);
 
 /* ---- siblings.c: blocks of a family's streams made together ---- */
 
@@ -196,7 +255,7 @@ void worker_session_drop(struct worker_core *core, uint32_t connection, enum bas
 /* One more request of it makes no sense: false when that was one too many, and it is dropped. */
 bool worker_session_bear(struct worker_core *core, uint32_t connection);
 struct worker_handle *worker_session_handle(const struct worker_connection *connection, uint32_t number);
-void worker_session_move(struct worker_core *core, const struct worker_handle *handle, uint32_t epoch,
-                         uint64_t position);
+void worker_session_move(struct worker_core *core, int64_t now_ns, const struct worker_handle *handle,
+                         uint32_t epoch, uint64_t position);
 
 #endif

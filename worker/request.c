@@ -119,7 +119,7 @@ void worker_request_wait(struct worker_core *core, const struct worker_request *
     struct worker_action action = answer(core, request, WORKER_SEND_WAIT);
     action.making = block->state == WORKER_MAKING;
     action.queue = action.making ? 0 : block->heap_at;
-    action.time_ms = worker_block_estimate_ms(core, block);
+    action.time_ms = worker_block_estimate_ms(core, request->block);
     core->counts.waits++;
     worker_core_act(core, &action);
 }
@@ -204,6 +204,14 @@ static enum worker_cause cause_of(const struct worker_stream *stream, const stru
     return WORKER_CAUSE_FIRST;
 }
 
+/* The share of the job that asks. */
+static uint32_t asker_of(const struct worker_core *core, uint32_t index)
+{
+    const struct worker_request *request = worker_request_at(core, index);
+    const struct worker_connection *connection = worker_connection_at(core, request->connection);
+    return core->streams[request->stream]->claims.items[connection->handles[request->handle].claim].share;
+}
+
 /* The block is absent: made here, or somebody else's. */
 static void ask_absent(struct worker_core *core, int64_t now_ns, uint32_t index, const struct worker_get *get)
 {
@@ -228,7 +236,7 @@ static void ask_absent(struct worker_core *core, int64_t now_ns, uint32_t index,
                                  .cause = cause_of(stream, get, home != core->options.worker),
                                  .since_ns = now_ns,
                                  .deadline_ns = now_ns + get->slack_ms * BASE_NS_PER_MS};
-    uint32_t block = worker_block_queue(core, &asked);
+    uint32_t block = worker_block_queue(core, &asked, asker_of(core, index));
     if (block != WORKER_NONE)
         join_block(core, index, block);
 }
@@ -245,7 +253,8 @@ static void ask_resting(struct worker_core *core, int64_t now_ns, uint32_t index
                              block->text ? block->text : "unavailable");
         return;
     }
-    worker_block_requeue(core, block_index, now_ns, now_ns + get->slack_ms * BASE_NS_PER_MS);
+    worker_block_requeue(core, block_index, now_ns, now_ns + get->slack_ms * BASE_NS_PER_MS,
+                         asker_of(core, index));
     join_block(core, index, block_index);
 }
 
@@ -264,6 +273,8 @@ static void ask(struct worker_core *core, int64_t now_ns, uint32_t index, const 
         return;
     }
     join_block(core, index, block);
+    if (state == WORKER_QUEUED)
+        worker_share_offer(core, block, asker_of(core, index));
     if (state == WORKER_READY)
         worker_request_serve(core, index);
     else
@@ -338,7 +349,7 @@ void worker_core_get(struct worker_core *core, int64_t now_ns, uint64_t connecti
         return;
     }
     note_front(core->streams[handle->stream], get);
-    worker_session_move(core, handle, get->mark_epoch, get->mark_position);
+    worker_session_move(core, now_ns, handle, get->mark_epoch, get->mark_position);
     uint32_t index =
         new_request(core, (uint32_t)connection_handle, (uint32_t)(handle - connection->handles), get);
     if (index == WORKER_NONE)

@@ -26,6 +26,7 @@ static void close_handles(struct worker_core *core, struct worker_connection *co
         struct worker_stream *stream = core->streams[handle->stream];
         core->counts.claims -= stream->claims.in_use;
         worker_claims_close(&stream->claims, handle->claim);
+        worker_share_sweep(core, stream);
         core->counts.claims += stream->claims.in_use;
         stream->handle_count--;
         core->counts.handles--;
@@ -119,7 +120,10 @@ static void grant(struct worker_core *core, struct worker_connection *connection
     core->counts.claims -= stream->claims.in_use;
     int64_t claim = handle ? worker_claims_open(&stream->claims, open->job, open->rank) : -1;
     core->counts.claims += stream->claims.in_use;
-    if (claim < 0) {
+    struct worker_claim *item = claim >= 0 ? &stream->claims.items[claim] : NULL;
+    if (item && item->share == WORKER_NONE)
+        item->share = worker_share_open(core, stream_index, &item->job_hash);
+    if (!item || item->share == WORKER_NONE) {
         core->broken = true;
         return;
     }
@@ -166,23 +170,22 @@ void worker_core_open(struct worker_core *core, int64_t now_ns, uint64_t connect
 
 /* ---- low-water ---- */
 
-void worker_session_move(struct worker_core *core, const struct worker_handle *handle, uint32_t epoch,
-                         uint64_t position)
+void worker_session_move(struct worker_core *core, int64_t now_ns, const struct worker_handle *handle,
+                         uint32_t epoch, uint64_t position)
 {
     struct worker_stream *stream = core->streams[handle->stream];
     if (stream->uses_epoch && epoch > UINT64_MAX / 4 / stream->items)
         return;
     uint64_t within = position < stream->items ? position : stream->items;
     uint64_t low_water = stream->uses_epoch ? epoch * stream->items + within : within % stream->items;
-    worker_claims_move(&stream->claims, handle->claim, low_water);
+    worker_claims_move(&stream->claims, handle->claim, now_ns, low_water);
 }
 
 void worker_core_mark(struct worker_core *core, int64_t now_ns, uint64_t connection_handle, uint32_t number,
                       uint32_t epoch, uint64_t position)
 {
-    (void)now_ns;
     const struct worker_connection *connection = worker_slots_find(&core->connections, connection_handle);
     const struct worker_handle *handle = connection ? worker_session_handle(connection, number) : NULL;
     if (handle)
-        worker_session_move(core, handle, epoch, position);
+        worker_session_move(core, now_ns, handle, epoch, position);
 }

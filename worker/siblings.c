@@ -276,7 +276,7 @@ static bool join(struct worker_core *core, int64_t now_ns, const struct candidat
         bool pressed = false;
         if (worker_history_was_made(&stream->history, action->epoch, action->number, &pressed))
             absent.cause = pressed ? WORKER_CAUSE_PRESSURE : WORKER_CAUSE_LATE;
-        index = worker_block_queue(core, &absent);
+        index = worker_block_queue(core, &absent, WORKER_NONE);
         if (index == WORKER_NONE)
             return false; /* the machine is broken */
     }

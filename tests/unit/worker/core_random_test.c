@@ -28,6 +28,7 @@ static uint32_t draw(uint32_t below)
 
 struct model_claim {
     bool known, live;
+    int64_t moved_ns;   /* by the stream's clock */
     uint64_t low_water; /* of stream 0: epoch * 100 + position, of stream 1: modulo 100 */
 };
 
@@ -36,6 +37,7 @@ static struct {
     bool open[CONNECTIONS][2];
     struct model_claim claims[CONNECTIONS][2]; /* connection c is job c */
     bool live[2];
+    int64_t clock_ns[2], heard_ns[2]; /* stands while nobody moves */
     enum worker_block_state before[2][EPOCHS][BLOCKS];
     bool pinned_before[2][EPOCHS][BLOCKS];
 } model;
@@ -48,7 +50,8 @@ static uint64_t next_use(int stream, uint64_t epoch, uint64_t block)
     uint64_t start = epoch * 100 + block * 8;
     for (int c = 0; c < CONNECTIONS; c++) {
         const struct model_claim *claim = &model.claims[c][stream];
-        if (!claim->known || !claim->live)
+        bool dormant = model.clock_ns[stream] - claim->moved_ns >= WORKER_DORMANT_MS * BED_MS;
+        if (!claim->known || !claim->live || dormant)
             continue;
         uint64_t use = UINT64_MAX;
         for (uint64_t row = start; row < start + rows;
@@ -146,7 +149,13 @@ static void event_connect(int c)
 static void mark(int c, int s, uint32_t epoch, uint64_t position)
 {
     uint64_t linear = s == 0 ? epoch * 100 + position : position % 100;
-    model.claims[c][s] = (struct model_claim){true, true, linear};
+    struct model_claim *claim = &model.claims[c][s];
+    if (claim->known && claim->live && claim->low_water == linear)
+        return;
+    int64_t step_ns = bed.now_ns - model.heard_ns[s];
+    model.clock_ns[s] += step_ns < WORKER_MARK_MS * BED_MS ? step_ns : WORKER_MARK_MS * BED_MS;
+    model.heard_ns[s] = bed.now_ns;
+    *claim = (struct model_claim){true, true, model.clock_ns[s], linear};
 }
 
 static void event_get(int c)

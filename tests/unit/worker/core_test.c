@@ -358,31 +358,6 @@ static void test_least_slack_is_made_first(void **state)
     bed_stop(&bed);
 }
 
-static void test_streams_share_the_making(void **state)
-{
-    (void)state;
-    bed_start(&bed, 13, 1, 32);
-    bed_add_stream(&bed, 0);
-    bed_add_stream(&bed, 1);
-    uint64_t connection = bed_connect(&bed);
-    bed_open(&bed, connection, 0, "a", 0);
-    bed_open(&bed, connection, 1, "a", 0);
-    for (uint64_t i = 0; i < 6; i++) /* the first stream asks for more, and more urgently */
-        bed_get(&bed, connection, 0, 0, i);
-    for (uint64_t i = 0; i < 3; i++) {
-        struct worker_get get = bed_get_of(&bed, 1, 0, i);
-        get.slack_ms = 100000;
-        bed_send(&bed, connection, get);
-    }
-    int second = 0;
-    for (int i = 0; i < 6; i++) {
-        second += bed.making[0].stream == &bed.streams[1];
-        bed_made(&bed, 0, BASE_OK);
-    }
-    assert_in_range(second, 2, 3);
-    bed_stop(&bed);
-}
-
 static void test_cancelled_and_closed_get_no_answer(void **state)
 {
     (void)state;
@@ -651,7 +626,6 @@ int main(void)
         cmocka_unit_test(test_single_flight_serves_everyone),
         cmocka_unit_test(test_waiting_is_told_every_tick),
         cmocka_unit_test(test_least_slack_is_made_first),
-        cmocka_unit_test(test_streams_share_the_making),
         cmocka_unit_test(test_cancelled_and_closed_get_no_answer),
         cmocka_unit_test(test_unavailable_rests_and_is_tried_again),
         cmocka_unit_test(test_rest_ends_when_nobody_asks),

@@ -7,6 +7,7 @@ of three workers dies in each way, over N deaths. Exit code 1 when a seed fails.
 """
 import argparse
 import os
+import signal
 import statistics
 import sys
 import time
@@ -25,6 +26,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=test_chaos.AT_ONCE)
     parser.add_argument("--deaths", type=int, default=5)
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     failed = test_chaos.run_seeds(range(args.first, args.first + args.seeds), args.jobs)
     print(f"{args.seeds - len(failed)} of {args.seeds} seeds passed in {time.monotonic() - began:.0f} s; failed: {failed or 'none'}")

@@ -197,7 +197,7 @@ def print_slow(s):
 
 
 def run(cluster, args):
-    bench, rounds, slow = Bench(cluster, args.seconds, args.look_ahead), [], []
+    bench, rounds = Bench(cluster, args.seconds, args.look_ahead), []
     for i in range(args.rounds):
         rounds.append(bench.round())
         if not args.json:
@@ -206,16 +206,24 @@ def run(cluster, args):
     result = summary(rounds)
     if not args.json:
         print_summary(result)
+    if args.slow_rounds:
+        run_slow(bench, rounds, result, args)
+    if args.json:
+        print(json.dumps(result))
+
+
+def run_slow(bench, rounds, result, args):
     pace = args.pace or int(LOAD * min(rate(r["8"]) / 8 for r in rounds))
-    slow = [bench.slow_round(pace) for _ in range(args.rounds)]
-    result["slow"] = slow_summary(slow, pace)
-    print(json.dumps(result)) if args.json else print_slow(result["slow"])
+    result["slow"] = slow_summary([bench.slow_round(pace) for _ in range(args.slow_rounds)], pace)
+    if not args.json:
+        print_slow(result["slow"])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=6, help="measured of each run [6]")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--slow-rounds", type=int, default=3, help="of the part with a slow job; 0: without it")
     parser.add_argument("--look-ahead", type=int, default=2, help="steps that each job asks for ahead [2]")
     parser.add_argument("--pace", type=int, default=0, help="rows/s of each of the 7 jobs [60%% of what 8 got in the worst round]")
     parser.add_argument("--json", action="store_true")
@@ -226,7 +234,7 @@ def main():
             os.chmod(made, 0o755)
             folder = made
             subprocess.run([os.path.join(BIN, "millrace-photos"), folder, str(GENERATED)], check=True, stdout=subprocess.DEVNULL)
-        with Cluster(os.path.realpath(folder), WORKERS, staging=STAGING, worker_args=["--cpu-class", "normal"]) as cluster:
+        with Cluster(os.path.realpath(folder), WORKERS, staging=STAGING) as cluster:
             cluster.add("photos", os.path.realpath(folder))
             run(cluster, args)
 

@@ -164,6 +164,7 @@ class Cluster:
     def start_worker(self, i, extra=(), server=None, **popen):
         args = [os.path.join(BIN, "millrace-worker"), "--server", server or self.address, "--listen", self.worker_listen(i), "--state",
                 self.path(f"worker-{i}"), "--staging", self.staging, "--threads", str(self.threads)]
+        args += ["--cpu-class", "normal"]  # beside compilers idle threads wait for half a minute
         for root in self.roots:
             args += ["--data-root", root]
         process = Process(self.within(f"worker-{i}") + args + self.worker_args + list(extra), self.path(f"worker-{i}.log"), self.env, **popen)

@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { BLOCKS = 1 << 17, EVENTS = 4096, EVERY = 200, STRIDE = 16, FOREIGN = 10 };
+enum { BLOCKS = 1 << 17, EVENTS = 4096, EVERY = 200, SPARSE = 20, STRIDE = 16, FOREIGN = 10 };
 
 static struct inject_plan plan;
 static atomic_uint armed, calls, failed;
@@ -470,8 +470,8 @@ static void judge(const char *name, const struct variant *variant, unsigned n, e
 static unsigned drive(const char *name, unsigned kinds, const struct variant *variant, inject_run run,
                       void *context)
 {
-    unsigned n = 1, runs = 0;
-    for (bool failure = true; failure; n += n < EVERY ? 1 : n / STRIDE) {
+    unsigned n = 1, runs = 0, every = kinds & INJECT_SPARSE ? SPARSE : EVERY;
+    for (bool failure = true; failure; n += n < every ? 1 : (n + STRIDE) / STRIDE) {
         struct inject_plan now = variant->plan;
         struct base_error error = {BASE_OK, ""};
         long blocks_before = inject_live_blocks();

@@ -24,7 +24,8 @@ enum {
     INJECT_FOREIGN =
         16, /* inject_each: other libraries free some blocks of ours, and close descriptors in their own time: neither
                             is counted after each run (LeakSanitizer does, and descriptors may not add up over all) */
-    INJECT_ONCE = 32, /* inject_each: one call at a time fails, not all after it, too */
+    INJECT_SPARSE = 64, /* inject_each: a run is dear: not each n beyond the first few */
+    INJECT_ONCE = 32,   /* inject_each: one call at a time fails, not all after it, too */
 };
 
 /* One failure in detail, for tests that drive by hand. */

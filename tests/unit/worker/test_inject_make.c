@@ -176,7 +176,7 @@ static void blocks(void **state)
     }
     expected = malloc(expected_bytes);
     memcpy(expected, staging, expected_bytes);
-    inject_each("worker: make", INJECT_ALL, make_one, NULL);
+    inject_each("worker: make", INJECT_ALL | INJECT_SPARSE, make_one, NULL);
     free(expected);
     free(staging);
 }

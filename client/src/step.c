@@ -208,7 +208,8 @@ enum base_code client_core_take(struct client_core *core, int64_t now_ns, struct
         return base_error_set(error, BASE_BUSY, "%u batches are held: release one first", held);
     client_step_refill(core);
     if (core->queued == 0)
-        return base_error_set(error, BASE_CLOSED, "no more steps");
+        return base_error_set(error, core->ended ? BASE_CLOSED : BASE_TIMEOUT,
+                              core->ended ? "no more steps" : "abandoned steps hold all slots");
     struct client_slot *front = &core->slots[core->queue[0]];
     if (front->verdict.code != BASE_OK) {
         core->over = front->verdict;

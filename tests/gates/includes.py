@@ -16,6 +16,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 
 # Folder -> folders that its files may include. The longest matching folder decides. "" is the rest of the folder itself.
@@ -32,6 +33,7 @@ ARROWS = {
     "client": ["client", "scheduler", "proto", "base"],
     "client/include": ["client/include"],
     "client/cli": ["client/include", "client/cli", "scheduler", "proto", "base"],
+    "client/python": ["client/python", "client/include"],
     "gpu_ingest": ["gpu_ingest", "client/include", "base"],
     "deploy": ["deploy"],
     "tests": [""],
@@ -48,6 +50,7 @@ OWNERS = {
     r"zstd": ["proto/manifest"],
     r"(xxhash|xxh_x86dispatch)\.h": ["base/hash.c"],
     r"openssl/": ["base/hash.c"],
+    r"Python\.h": ["client/python"],
     r"cmocka\.h": [],
 }
 
@@ -176,6 +179,8 @@ def compile_alone(root, generated, path):
     includes = ["-I", str(root)] if not path.startswith("client/include/") else []
     if generated:
         includes += ["-I", str(generated)]
+    if within(path, "client/python"):
+        includes += ["-isystem", sysconfig.get_paths()["include"]]
     command = ["gcc", "-std=c17", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c", "-include", str(root / path)]
     result = subprocess.run(command + includes + ["/dev/null"], capture_output=True, text=True)
     if result.returncode == 0:

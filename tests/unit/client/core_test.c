@@ -565,6 +565,7 @@ static void test_seek(void **state)
     assert_int_equal(desk_place(&desk, &receiving, &where), CLIENT_PLACED_SLOT);
     assert_int_equal(client_core_take(desk.core, desk.now_ns, &held, NULL), BASE_OK);
     assert_int_equal(client_core_seek(desk.core, desk.now_ns, 0, (struct scheduler_cursor){2, 16}, NULL), 0);
+    assert_int_equal(client_core_take(desk.core, desk.now_ns, &step, NULL), BASE_TIMEOUT); /* not the end */
     desk_act(&desk); /* one slot was ready, one is held, one is being received into */
     assert_int_equal(desk_count(&desk, CLIENT_ACTION_CANCEL, 0), 0);
     assert_int_equal(desk_count(&desk, CLIENT_ACTION_GET, 0), 1);

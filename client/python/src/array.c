@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/python/src/core.h"
+
+#include <string.h>
+
+static const struct {
+    int dtype;
+    const char *name, *format; /* format: of the buffer protocol; NULL: it has none */
+    Py_ssize_t bytes;
+} dtypes[] = {
+    {MR_U8, "uint8", "B", 1},      {MR_I32, "int32", "i", 4},      {MR_I64, "int64", "q", 8},
+    {MR_F32, "float32", "f", 4},   {MR_F16, "float16", "e", 2},    {MR_BF16, "bfloat16", NULL, 2},
+    {PYTHON_BOOL, "bool", "?", 1}, {PYTHON_U64, "uint64", "Q", 8},
+};
+
+static size_t dtype_row(int dtype)
+{
+    size_t row = 0;
+    while (row + 1 < sizeof dtypes / sizeof dtypes[0] && dtypes[row].dtype != dtype)
+        row++;
+    return row;
+}
+
+Py_ssize_t python_array_itemsize(int dtype)
+{
+    return dtypes[dtype_row(dtype)].bytes;
+}
+
+static struct python_array *array_of(PyObject *self)
+{
+    return (struct python_array *)(void *)self;
+}
+
+static Py_ssize_t values_of(const struct python_array *array)
+{
+    Py_ssize_t values = 1;
+    for (int i = 0; i < array->rank; i++)
+        values *= array->shape[i];
+    return values;
+}
+
+static struct python_array *new_array(PyObject *lease, void *data, int dtype, int rank)
+{
+    struct python_array *array =
+        PyObject_New(struct python_array, (PyTypeObject *)(void *)python_types.array);
+    if (!array)
+        return NULL;
+    array->lease = Py_NewRef(lease);
+    array->data = data;
+    array->dtype = dtype;
+    array->rank = rank;
+    return array;
+}
+
+PyObject *python_array_make(PyObject *lease, void *data, int dtype, int rank, const int64_t *dims)
+{
+    struct python_array *array = new_array(lease, data, dtype, rank);
+    if (!array)
+        return NULL;
+    Py_ssize_t stride = python_array_itemsize(dtype);
+    for (int i = rank; i-- > 0;) {
+        array->shape[i] = (Py_ssize_t)dims[i];
+        array->strides[i] = stride;
+        stride *= array->shape[i];
+    }
+    return (PyObject *)(void *)array;
+}
+
+static void array_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    Py_DECREF(array_of(self)->lease);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+/* ---- buffer protocol ---- */
+
+static int is_c_order(const struct python_array *array)
+{
+    Py_ssize_t stride = python_array_itemsize(array->dtype);
+    for (int i = array->rank; i-- > 0;) {
+        if (array->strides[i] != stride && array->shape[i] > 1)
+            return 0;
+        stride *= array->shape[i];
+    }
+    return 1;
+}
+
+static int array_getbuffer(PyObject *self, Py_buffer *view, int flags)
+{
+    struct python_array *array = array_of(self);
+    const char *format = dtypes[dtype_row(array->dtype)].format;
+    view->obj = NULL;
+    if (!format) {
+        PyErr_SetString(PyExc_BufferError, "bfloat16 has no format in the buffer protocol: use DLPack");
+        return -1;
+    }
+    int strided = (flags & PyBUF_STRIDES) == PyBUF_STRIDES;
+    int wants_order =
+        (flags & (PyBUF_C_CONTIGUOUS | PyBUF_F_CONTIGUOUS | PyBUF_ANY_CONTIGUOUS)) & ~PyBUF_STRIDES;
+    if (!is_c_order(array) && (!strided || wants_order)) {
+        PyErr_SetString(PyExc_BufferError, "the array is not in C order");
+        return -1;
+    }
+    union {
+        const char *in;
+        char *out; /* Py_buffer has no const */
+    } both = {.in = format};
+    *view = (Py_buffer){
+        .buf = array->data,
+        .obj = Py_NewRef(self),
+        .len = values_of(array) * python_array_itemsize(array->dtype),
+        .itemsize = python_array_itemsize(array->dtype),
+        .ndim = array->rank,
+        .format = flags & PyBUF_FORMAT ? both.out : NULL,
+        .shape = flags & PyBUF_ND ? array->shape : NULL,
+        .strides = strided ? array->strides : NULL,
+    };
+    return 0;
+}
+
+/* ---- attributes ---- */
+
+static PyObject *tuple_of(const Py_ssize_t *values, int count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; tuple && i < count; i++) {
+        PyObject *value = PyLong_FromSsize_t(values[i]);
+        if (!value || PyTuple_SetItem(tuple, i, value) < 0) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+    }
+    return tuple;
+}
+
+static PyObject *array_shape(PyObject *self, void *closure)
+{
+    (void)closure;
+    return tuple_of(array_of(self)->shape, array_of(self)->rank);
+}
+
+static PyObject *array_strides(PyObject *self, void *closure)
+{
+    (void)closure;
+    return tuple_of(array_of(self)->strides, array_of(self)->rank);
+}
+
+static PyObject *array_dtype(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyUnicode_FromString(dtypes[dtype_row(array_of(self)->dtype)].name);
+}
+
+static PyObject *array_ndim(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromLong(array_of(self)->rank);
+}
+
+static PyObject *array_nbytes(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromSsize_t(values_of(array_of(self)) * python_array_itemsize(array_of(self)->dtype));
+}
+
+static PyObject *array_pointer(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromVoidPtr(array_of(self)->data);
+}
+
+static Py_ssize_t array_length(PyObject *self)
+{
+    return array_of(self)->rank > 0 ? array_of(self)->shape[0] : 0;
+}
+
+static PyObject *array_repr(PyObject *self)
+{
+    PyObject *shape = array_shape(self, NULL);
+    PyObject *repr = shape ? PyUnicode_FromFormat("millrace.Array(shape=%R, dtype='%s')", shape,
+                                                  dtypes[dtype_row(array_of(self)->dtype)].name)
+                           : NULL;
+    Py_XDECREF(shape);
+    return repr;
+}
+
+/* NHWC memory as NCHW: another view of the same bytes. */
+static PyObject *array_channels_first(PyObject *self, PyObject *ignored)
+{
+    static const int order[] = {0, 3, 1, 2};
+    struct python_array *array = array_of(self);
+    (void)ignored;
+    if (array->rank != 4) {
+        PyErr_SetString(PyExc_ValueError, "channels_first: the array has not 4 dimensions");
+        return NULL;
+    }
+    struct python_array *view = new_array(array->lease, array->data, array->dtype, 4);
+    for (int i = 0; view && i < 4; i++) {
+        view->shape[i] = array->shape[order[i]];
+        view->strides[i] = array->strides[order[i]];
+    }
+    return (PyObject *)(void *)view;
+}
+
+/* ---- DLPack ---- */
+
+static PyObject *array_dlpack_device(PyObject *self, PyObject *ignored)
+{
+    (void)self;
+    (void)ignored;
+    return Py_BuildValue("(ii)", 1, 0); /* kDLCPU */
+}
+
+static int refuse_dlpack(PyObject *stream, PyObject *device, PyObject *copy)
+{
+    long type = 1;
+    if (device && device != Py_None) {
+        PyObject *first = PySequence_GetItem(device, 0);
+        type = first ? PyLong_AsLong(first) : -1;
+        Py_XDECREF(first);
+        if (PyErr_Occurred())
+            return -1;
+    }
+    if (stream && stream != Py_None)
+        PyErr_SetString(PyExc_BufferError, "the array is in CPU memory: it has no stream");
+    else if (type != 1)
+        PyErr_SetString(PyExc_BufferError, "the array is in CPU memory: copy it to the device");
+    else if (copy == Py_True)
+        PyErr_SetString(PyExc_BufferError, "the array is exported without a copy only");
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static PyObject *array_dlpack(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static char stream_word[] = "stream", version_word[] = "max_version", device_word[] = "dl_device",
+                copy_word[] = "copy";
+    static char *words[] = {stream_word, version_word, device_word, copy_word, NULL};
+    PyObject *stream = NULL, *version = NULL, *device = NULL, *copy = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|OOOO:__dlpack__", words, &stream, &version, &device,
+                                     &copy) ||
+        refuse_dlpack(stream, device, copy) < 0)
+        return NULL;
+    long major = 0;
+    if (version && version != Py_None) {
+        PyObject *first = PySequence_GetItem(version, 0);
+        major = first ? PyLong_AsLong(first) : -1;
+        Py_XDECREF(first);
+        if (PyErr_Occurred())
+            return NULL;
+    }
+    return python_dlpack_export(array_of(self), major >= 1);
+}
+
+/* ---- the type ---- */
+
+#define CAST(function) (PyCFunction)(void (*)(void))(function)
+static PyMethodDef methods[] = {
+    {"__dlpack__", CAST(array_dlpack), METH_VARARGS | METH_KEYWORDS,
+     "A DLPack capsule of the same memory, which it keeps."},
+    {"__dlpack_device__", array_dlpack_device, METH_NOARGS, "(1, 0): CPU."},
+    {"channels_first", array_channels_first, METH_NOARGS,
+     "The NCHW view of an NHWC array: the same memory, other strides."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef attributes[] = {
+    {"shape", array_shape, NULL, "Sizes of the dimensions; the first is rows.", NULL},
+    {"strides", array_strides, NULL, "In bytes.", NULL},
+    {"dtype", array_dtype, NULL, "numpy's name, for instance 'uint8'.", NULL},
+    {"ndim", array_ndim, NULL, "Number of dimensions.", NULL},
+    {"nbytes", array_nbytes, NULL, "Bytes of all values.", NULL},
+    {"pointer", array_pointer, NULL, "Address of the first value.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static char doc[] =
+    "Values of a batch, in the memory they were received into. numpy.asarray, memoryview, "
+    "torch.from_dlpack and\njax.dlpack.from_dlpack take it without a copy; the memory lives as "
+    "long as any of them.";
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, doc},
+    {Py_tp_dealloc, array_dealloc},
+    {Py_tp_repr, array_repr},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, attributes},
+    {Py_sq_length, array_length},
+    {Py_bf_getbuffer, array_getbuffer},
+    {0, NULL},
+};
+
+PyType_Spec python_array_spec = {
+    .name = "millrace.Array",
+    .basicsize = sizeof(struct python_array),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = slots,
+};

@@ -15,7 +15,7 @@
 #include <Python.h>
 
 #include "client/python/src/memory.h"
-#include "millrace/millrace.h"
+#include "client/include/millrace/millrace.h"
 
 /* Dtypes of arrays beside those of fields. */
 enum python_dtype { PYTHON_BOOL = 101, PYTHON_U64 = 102 };

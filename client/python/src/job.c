@@ -153,9 +153,10 @@ static int await_opening(struct python_opening *opening, struct python_opened *o
 {
     int done = 0;
     while (!done) {
-        Py_BEGIN_ALLOW_THREADS done = python_opening_wait(opening, SLICE_MS, opened);
-        Py_END_ALLOW_THREADS if (!done && PyErr_CheckSignals() < 0)
-        {
+        PyThreadState *python = PyEval_SaveThread();
+        done = python_opening_wait(opening, SLICE_MS, opened);
+        PyEval_RestoreThread(python);
+        if (!done && PyErr_CheckSignals() < 0) {
             python_opening_abandon(opening);
             return 0;
         }
@@ -224,17 +225,19 @@ static void close_job(struct job *job)
     struct timespec moment = {0, 1000000};
     job->closing = 1;
     while (job->users > 0 && job->pid == getpid()) {
-        Py_BEGIN_ALLOW_THREADS nanosleep(&moment, NULL);
-        Py_END_ALLOW_THREADS
+        PyThreadState *python = PyEval_SaveThread();
+        nanosleep(&moment, NULL);
+        PyEval_RestoreThread(python);
     }
     struct mr_client *client = job->client;
     struct mr_job *open = job->pool ? job->pool->job : NULL;
     job->client = NULL;
     if (job->pool)
         job->pool->job = NULL;
-    Py_BEGIN_ALLOW_THREADS mr_job_close(&open);
+    PyThreadState *python = PyEval_SaveThread();
+    mr_job_close(&open);
     mr_client_close(&client);
-    Py_END_ALLOW_THREADS
+    PyEval_RestoreThread(python);
 }
 
 static PyObject *job_close(PyObject *self, PyObject *ignored)
@@ -287,8 +290,11 @@ static PyObject *wait_for_batch(struct job *job, double timeout_s)
         if (!open)
             return NULL;
         int64_t left_ms = end_ms - now_ms(), slice_ms = left_ms < SLICE_MS ? left_ms : SLICE_MS;
-        Py_BEGIN_ALLOW_THREADS code = mr_job_next(open, &batch, slice_ms > 0 ? slice_ms : 0, &error);
-        Py_END_ALLOW_THREADS if (code == MR_OK) return take(job, batch);
+        PyThreadState *python = PyEval_SaveThread();
+        code = mr_job_next(open, &batch, slice_ms > 0 ? slice_ms : 0, &error);
+        PyEval_RestoreThread(python);
+        if (code == MR_OK)
+            return take(job, batch);
         if (code == MR_END)
             return Py_NewRef(Py_None);
         if (code != MR_TIMEOUT)
@@ -393,8 +399,10 @@ static PyObject *job_item(PyObject *self, PyObject *args)
         return open ? PyErr_NoMemory() : NULL;
     enum mr_code code;
     job_of(self)->users++;
-    Py_BEGIN_ALLOW_THREADS code = mr_job_item(open, index, item, ms_of(timeout_s), &error);
-    Py_END_ALLOW_THREADS job_of(self)->users--;
+    PyThreadState *python = PyEval_SaveThread();
+    code = mr_job_item(open, index, item, ms_of(timeout_s), &error);
+    PyEval_RestoreThread(python);
+    job_of(self)->users--;
     PyObject *name = code == MR_OK ? PyUnicode_DecodeFSDefault(item->name) : python_raise(code, error.text);
     PyObject *made =
         name ? Py_BuildValue("NiK", name, (int)item->label, (unsigned long long)item->size_bytes) : NULL;

@@ -66,12 +66,13 @@ static int copy_fields(struct lease *lease)
     if (!lease->copy)
         return -1;
     char *at = lease->copy;
-    Py_BEGIN_ALLOW_THREADS for (int i = 0; i < batch->field_count; i++)
-    {
+    PyThreadState *python = PyEval_SaveThread();
+    for (int i = 0; i < batch->field_count; i++) {
         memcpy(at, batch->fields[i].data, batch->fields[i].bytes);
         at += padded(batch->fields[i].bytes);
     }
-    Py_END_ALLOW_THREADS return 0;
+    PyEval_RestoreThread(python);
+    return 0;
 }
 
 /* ---- what Python gets ---- */

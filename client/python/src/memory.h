@@ -6,7 +6,7 @@
 #ifndef CLIENT_PYTHON_MEMORY_H
 #define CLIENT_PYTHON_MEMORY_H
 
-#include "millrace/millrace.h"
+#include "client/include/millrace/millrace.h"
 
 #include <stdatomic.h>
 

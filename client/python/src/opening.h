@@ -7,7 +7,7 @@
 #define CLIENT_PYTHON_OPENING_H
 
 #include "client/python/src/memory.h"
-#include "millrace/millrace.h"
+#include "client/include/millrace/millrace.h"
 
 #include <stdbool.h>
 

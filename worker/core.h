@@ -229,7 +229,8 @@ struct worker_counts {
         blocks_evicted;
     uint64_t opens, requests, sent, sent_rows, moved, retried, failed, invalid, cancelled, waits;
     /* now */
-    uint64_t connections, handles, streams, claims, claims_dormant, waiting, sending;
+    uint64_t connections, handles, streams, claims, waiting, sending;
+    uint64_t claims_dormant; /* when staging was last short */
     uint64_t blocks_queued, blocks_making, blocks_ready, staged_bytes;
     uint64_t blocks_riding; /* of those in the making: beside another, whose place they share */
     /* smoothed over seconds */

@@ -15,54 +15,75 @@ enum { STREAMS_MAX = 1024, DATASETS_MAX = 1024, PROBES_MAX = 256, BAD_ITEMS_MAX 
 
 /* ---- metrics of the machine ---- */
 
+enum core_kind { TOTAL, GAUGE, GAUGE_MS, GAUGE_REAL }; /* the last two: of a double */
+
 struct core_metric {
     const char *name, *labels, *help;
     size_t offset; /* of the count in struct worker_counts */
-    bool gauge;
+    enum core_kind kind;
 };
 
 #define REMADE(cause) offsetof(struct worker_counts, blocks_remade) + sizeof(uint64_t) * (cause)
 
 static const struct core_metric core_metrics[] = {
     {"millrace_worker_blocks_made_total", NULL, "Blocks made", offsetof(struct worker_counts, blocks_made),
-     false},
-    {"millrace_worker_rows_made_total", NULL, "Rows made", offsetof(struct worker_counts, rows_made), false},
+     TOTAL},
+    {"millrace_worker_rows_made_total", NULL, "Rows made", offsetof(struct worker_counts, rows_made), TOTAL},
     {"millrace_worker_blocks_remade_total", "cause=\"plan\"", "Blocks made again or elsewhere, by cause",
-     REMADE(WORKER_CAUSE_PLAN), false},
-    {"millrace_worker_blocks_remade_total", "cause=\"death\"", NULL, REMADE(WORKER_CAUSE_DEATH), false},
-    {"millrace_worker_blocks_remade_total", "cause=\"hedge\"", NULL, REMADE(WORKER_CAUSE_HEDGE), false},
-    {"millrace_worker_blocks_remade_total", "cause=\"pressure\"", NULL, REMADE(WORKER_CAUSE_PRESSURE), false},
-    {"millrace_worker_blocks_remade_total", "cause=\"late\"", NULL, REMADE(WORKER_CAUSE_LATE), false},
+     REMADE(WORKER_CAUSE_PLAN), TOTAL},
+    {"millrace_worker_blocks_remade_total", "cause=\"death\"", NULL, REMADE(WORKER_CAUSE_DEATH), TOTAL},
+    {"millrace_worker_blocks_remade_total", "cause=\"hedge\"", NULL, REMADE(WORKER_CAUSE_HEDGE), TOTAL},
+    {"millrace_worker_blocks_remade_total", "cause=\"pressure\"", NULL, REMADE(WORKER_CAUSE_PRESSURE), TOTAL},
+    {"millrace_worker_blocks_remade_total", "cause=\"late\"", NULL, REMADE(WORKER_CAUSE_LATE), TOTAL},
     {"millrace_worker_blocks_unavailable_total", NULL, "Blocks not made: an item could not be had",
-     offsetof(struct worker_counts, blocks_unavailable), false},
+     offsetof(struct worker_counts, blocks_unavailable), TOTAL},
     {"millrace_worker_blocks_failed_total", NULL, "Blocks not made: permanent errors",
-     offsetof(struct worker_counts, blocks_failed), false},
+     offsetof(struct worker_counts, blocks_failed), TOTAL},
     {"millrace_worker_blocks_evicted_total", NULL, "Staged blocks that made room",
-     offsetof(struct worker_counts, blocks_evicted), false},
-    {"millrace_worker_requests_total", NULL, "GET frames", offsetof(struct worker_counts, requests), false},
+     offsetof(struct worker_counts, blocks_evicted), TOTAL},
+    {"millrace_worker_requests_total", NULL, "GET frames", offsetof(struct worker_counts, requests), TOTAL},
     {"millrace_worker_answers_total", "kind=\"data\"", "Answers to requests, by kind",
-     offsetof(struct worker_counts, sent), false},
-    {"millrace_worker_answers_total", "kind=\"moved\"", NULL, offsetof(struct worker_counts, moved), false},
-    {"millrace_worker_answers_total", "kind=\"retry\"", NULL, offsetof(struct worker_counts, retried), false},
-    {"millrace_worker_answers_total", "kind=\"fail\"", NULL, offsetof(struct worker_counts, failed), false},
+     offsetof(struct worker_counts, sent), TOTAL},
+    {"millrace_worker_answers_total", "kind=\"moved\"", NULL, offsetof(struct worker_counts, moved), TOTAL},
+    {"millrace_worker_answers_total", "kind=\"retry\"", NULL, offsetof(struct worker_counts, retried), TOTAL},
+    {"millrace_worker_answers_total", "kind=\"fail\"", NULL, offsetof(struct worker_counts, failed), TOTAL},
     {"millrace_worker_invalid_requests_total", NULL, "Requests that were refused as wrong",
-     offsetof(struct worker_counts, invalid), false},
-    {"millrace_worker_rows_sent_total", NULL, "Rows sent", offsetof(struct worker_counts, sent_rows), false},
+     offsetof(struct worker_counts, invalid), TOTAL},
+    {"millrace_worker_rows_sent_total", NULL, "Rows sent", offsetof(struct worker_counts, sent_rows), TOTAL},
     {"millrace_worker_cancelled_total", NULL, "Requests taken back",
-     offsetof(struct worker_counts, cancelled), false},
+     offsetof(struct worker_counts, cancelled), TOTAL},
     {"millrace_worker_blocks_queued", NULL, "Blocks waiting to be made",
-     offsetof(struct worker_counts, blocks_queued), true},
+     offsetof(struct worker_counts, blocks_queued), GAUGE},
     {"millrace_worker_blocks_making", NULL, "Blocks in the making",
-     offsetof(struct worker_counts, blocks_making), true},
+     offsetof(struct worker_counts, blocks_making), GAUGE},
     {"millrace_worker_blocks_ready", NULL, "Blocks staged", offsetof(struct worker_counts, blocks_ready),
-     true},
+     GAUGE},
     {"millrace_worker_staged_bytes", NULL, "Staging memory in use",
-     offsetof(struct worker_counts, staged_bytes), true},
+     offsetof(struct worker_counts, staged_bytes), GAUGE},
     {"millrace_worker_requests_waiting", NULL, "Requests waiting for a block",
-     offsetof(struct worker_counts, waiting), true},
-    {"millrace_worker_streams", NULL, "Live streams", offsetof(struct worker_counts, streams), true},
-    {"millrace_worker_claims", NULL, "Claims, live or fading", offsetof(struct worker_counts, claims), true},
+     offsetof(struct worker_counts, waiting), GAUGE},
+    {"millrace_worker_streams", NULL, "Live streams", offsetof(struct worker_counts, streams), GAUGE},
+    {"millrace_worker_claims", NULL, "Claims, live or fading", offsetof(struct worker_counts, claims), GAUGE},
+    {"millrace_worker_claims_dormant", NULL,
+     "Claims that stand still while others move: staging is not held for them",
+     offsetof(struct worker_counts, claims_dormant), GAUGE},
+    {"millrace_worker_queue_seconds", NULL, "How long blocks wait before they are made, smoothed",
+     offsetof(struct worker_counts, queue_ms), GAUGE_MS},
+    {"millrace_worker_making_ratio", NULL, "Places in the making that are in use, smoothed",
+     offsetof(struct worker_counts, making_share), GAUGE_REAL},
 };
+
+static double value_of(const struct core_metric *metric, const struct worker_counts *counts)
+{
+    const char *at = (const char *)counts + metric->offset;
+    uint64_t count;
+    double real;
+    memcpy(&count, at, sizeof count);
+    memcpy(&real, at, sizeof real);
+    if (metric->kind == GAUGE_REAL)
+        return real;
+    return metric->kind == GAUGE_MS ? real / 1000 : (double)count;
+}
 
 enum {
     CORE_METRICS = sizeof core_metrics / sizeof *core_metrics,
@@ -248,10 +269,8 @@ static void fill_counters(struct worker_report *report, const struct worker_repo
     struct worker_counts counts;
     worker_core_counts(from->core, base_clock_now_ns(), &counts);
     for (int i = 0; i < CORE_METRICS; i++) {
-        uint64_t value;
-        memcpy(&value, (const char *)&counts + core_metrics[i].offset, sizeof value);
-        add_counter(report, core_metrics[i].name, core_metrics[i].labels, (double)value,
-                    core_metrics[i].gauge);
+        const struct core_metric *metric = &core_metrics[i];
+        add_counter(report, metric->name, metric->labels, value_of(metric, &counts), metric->kind != TOTAL);
     }
     add_table(report, from->make_metrics, WORKER_MAKE_METRICS);
     add_table(report, from->serve_metrics, WORKER_SERVE_METRICS);

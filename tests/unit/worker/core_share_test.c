@@ -201,6 +201,150 @@ static void test_idle_time_is_no_credit(void **state)
     bed_stop(&bed);
 }
 
+/* After a rest of the whole worker nobody owes anything. */
+static void test_a_rest_ends_debts(void **state)
+{
+    (void)state;
+    begin(64, 1);
+    uint64_t a = enter(0, "a"), b = enter(1, "b");
+    ask(a, 0, 0, 1000);
+    finish(10000 * BED_MS);
+    ask(b, 1, 0, 1000);
+    ask(b, 1, 1, 1000);
+    ask(a, 0, 1, 0);
+    finish(COST_NS);
+    assert_int_equal(stream_of(&bed.making[0]), 0);
+    bed_stop(&bed);
+}
+
+/* ---- seeded: any pair, any times ---- */
+
+/* Accounts 0 and 1 are the streams', the others of jobs of stream 0 that hedge. Each asks for blocks of its own. */
+enum { ACCOUNTS = 6, RANGE = 300, MOST_MS = 24 };
+
+static struct account {
+    uint64_t connection, asked;
+    double weight, had_ms;  /* by weight, of what was started */
+    int queued, ahead;      /* ahead: keeps so many queued; 0: idle */
+    double since[ACCOUNTS]; /* had_ms less another's, when both began to wait */
+    bool both[ACCOUNTS];
+} accounts[ACCOUNTS];
+
+static uint64_t random_state;
+
+static uint32_t draw(uint32_t below)
+{
+    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(random_state >> 33) % below;
+}
+
+static int account_of(const struct worker_action *make)
+{
+    return stream_of(make) ? 1 : (int)(make->number / RANGE == 0 ? 0 : make->number / RANGE + 1);
+}
+
+static int64_t cost_of(const struct worker_action *make)
+{
+    return (int64_t)(1 + make->number * 2654435761u % MOST_MS) * BED_MS;
+}
+
+/* What is in the making is charged from its start: the list grows at its end. */
+static void note_started(int known)
+{
+    for (int i = known; i < bed.making_count; i++) {
+        struct account *account = &accounts[account_of(&bed.making[i])];
+        account->queued--;
+        account->had_ms += (double)cost_of(&bed.making[i]) / BED_MS / account->weight;
+    }
+}
+
+static void ask_some(int a)
+{
+    struct account *account = &accounts[a];
+    int stream = a == 1;
+    while (account->queued < account->ahead && account->asked < RANGE) {
+        uint64_t number = account->asked++ + (a > 1 ? (uint64_t)(a - 1) * RANGE : 0);
+        struct worker_get get = bed_get_of(&bed, stream, 0, number);
+        get.slack_ms = draw(2) ? 0 : draw(20000);
+        get.insist = true;
+        get.death = a < 2;
+        get.hedge = a >= 2;
+        int known = bed.making_count;
+        account->queued++;
+        bed_send(&bed, account->connection, get);
+        note_started(known);
+    }
+}
+
+static void check_pair(int a, int b, double making_max)
+{
+    struct account *left = &accounts[a], *right = &accounts[b];
+    bool both = left->queued > 0 && right->queued > 0;
+    double apart_ms = left->had_ms - right->had_ms;
+    if (!both || !left->both[b])
+        left->since[b] = apart_ms;
+    left->both[b] = both;
+    double a_block = MOST_MS / left->weight + MOST_MS / right->weight;
+    double bound_ms =
+        2 * (WINDOW_NS / BED_MS + a_block) + making_max * a_block; /* the making's cost is a guess yet */
+    if (fabs(apart_ms - left->since[b]) > bound_ms)
+        fail_msg("accounts %d and %d: %.0f ms apart, at most %.0f", a, b, apart_ms - left->since[b],
+                 bound_ms);
+}
+
+static void run_seed(uint64_t seed)
+{
+    static const double weights[] = {0.5, 1, 2, 4};
+    struct worker_live_job jobs[ACCOUNTS - 2];
+    static const char *const names[ACCOUNTS] = {"a", "b", "j0", "j1", "j2", "j3"};
+    random_state = seed;
+    uint32_t making_max = 1 + draw(4);
+    begin(ACCOUNTS * RANGE, making_max);
+    memset(accounts, 0, sizeof accounts);
+    double sum = 0;
+    for (int a = 0; a < ACCOUNTS; a++) {
+        bed_plan(&bed, a == 1, 1, 2048);
+        accounts[a].weight = weights[draw(4)];
+        if (a >= 2) {
+            jobs[a - 2] = (struct worker_live_job){names[a], accounts[a].weight};
+            sum += accounts[a].weight;
+        }
+    }
+    accounts[0].weight = sum;
+    bool told_before = draw(2);
+    for (int a = 0; a < ACCOUNTS && !told_before; a++)
+        accounts[a].connection = enter(a == 1, names[a]);
+    worker_core_stream_jobs(bed.core, bed.now_ns, bed.streams[0].hash, jobs, ACCOUNTS - 2);
+    weigh(1, names[1], accounts[1].weight, NULL, 0);
+    for (int a = 0; a < ACCOUNTS && told_before; a++)
+        accounts[a].connection = enter(a == 1, names[a]);
+    for (int n = 0; n < 400; n++) {
+        int a = (int)draw(ACCOUNTS);
+        if (draw(10) == 0)
+            accounts[a].ahead = draw(3) ? (int)draw(6) : 0;
+        for (int i = 0; i < ACCOUNTS; i++)
+            ask_some(i);
+        if (bed.making_count > 0) {
+            int known = bed.making_count - 1;
+            finish(cost_of(&bed.making[0]));
+            note_started(known);
+        }
+        for (int i = 0; i < ACCOUNTS; i++) /* no place is kept for anybody */
+            assert_true(accounts[i].queued == 0 || bed.making_count == (int)making_max);
+        for (int i = 0; i < ACCOUNTS * ACCOUNTS; i++)
+            if (i / ACCOUNTS < i % ACCOUNTS)
+                check_pair(i / ACCOUNTS, i % ACCOUNTS, making_max);
+    }
+    bed_stop(&bed);
+}
+
+static void test_no_pair_is_ever_far_apart(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++)
+        run_seed(seed);
+}
+
 /* ---- who pays ---- */
 
 /* Job "a" has the first `count` blocks of stream 0 made; nobody claims them any more, and they go. */
@@ -481,6 +625,8 @@ int main(void)
         cmocka_unit_test(test_urgency_is_bounded),
         cmocka_unit_test(test_who_starves_comes_first),
         cmocka_unit_test(test_idle_time_is_no_credit),
+        cmocka_unit_test(test_a_rest_ends_debts),
+        cmocka_unit_test(test_no_pair_is_ever_far_apart),
         cmocka_unit_test(test_who_pays),
         cmocka_unit_test(test_a_late_job_competes_by_its_own_weight),
         cmocka_unit_test(test_the_lesser_debtor_pays),

@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROUNDS = 5, LOOK_AHEAD = 2, WAIT_MS = 60000, PHOTOS = 400 };
+enum { ROUNDS = 5, LOOK_AHEAD = 2, WAIT_MS = 60000, SLICE_MS = 250, PHOTOS = 400 };
 
 struct options {
     struct cli_common common;
@@ -84,6 +84,7 @@ struct bench {
     struct rate prep, plane[ROUNDS];
     struct cli_copy_result copied[ROUNDS];
     double against_images_s, against_cpu_s; /* 0: it did not say */
+    int signal;                             /* that ended it; 0: none */
 };
 
 static enum base_code from_mr(const struct mr_error *cause, struct base_error *error)
@@ -223,27 +224,48 @@ static enum base_code open_job(struct bench *bench, const char *pipeline, struct
     return BASE_OK;
 }
 
+static bool interrupted(struct bench *bench, struct base_error *error)
+{
+    bool any_left;
+    bench->signal = bench->cluster ? cli_cluster_watch(bench->cluster, 0, &any_left) : 0;
+    if (bench->signal != 0)
+        base_error_set(error, BASE_CANCELLED, "interrupted");
+    return bench->signal != 0;
+}
+
+/* In slices, so that a signal is heard while nothing comes. */
+static enum base_code next(struct bench *bench, struct mr_job *job, struct mr_batch **batch,
+                           struct base_error *error)
+{
+    int64_t deadline_ns = base_clock_deadline_ns(WAIT_MS);
+    struct mr_error cause;
+    enum mr_code code;
+    do {
+        if (interrupted(bench, error))
+            return BASE_CANCELLED;
+        code = mr_job_next(job, batch, SLICE_MS, &cause);
+    } while (code == MR_TIMEOUT && base_clock_now_ns() < deadline_ns);
+    return code == MR_OK ? BASE_OK : from_mr(&cause, error);
+}
+
 /* Takes batches until `rows` have come and `seconds` have passed. */
 static enum base_code take(struct bench *bench, struct mr_job *job, uint64_t rows, double seconds,
                            struct rate *rate, struct base_error *error)
 {
     struct mr_job_stats before = {.size = sizeof before}, after = {.size = sizeof after};
     double client_cpu_s = cli_copy_cpu_s(), worker_cpu_s = 0;
-    bool any_left;
     if (bench->cluster)
         worker_cpu_s = cli_cluster_worker_cpu_s(bench->cluster);
     mr_job_stats(job, &before);
     int64_t start_ns = base_clock_now_ns();
     do {
         struct mr_batch *batch;
-        struct mr_error cause;
-        if (mr_job_next(job, &batch, WAIT_MS, &cause) != MR_OK)
-            return from_mr(&cause, error);
+        enum base_code code = next(bench, job, &batch, error);
+        if (code != BASE_OK)
+            return code;
         rate->rows += batch->rows;
         mr_batch_release(batch);
         rate->wall_s = (double)(base_clock_now_ns() - start_ns) / 1e9;
-        if (bench->cluster && cli_cluster_watch(bench->cluster, 0, &any_left) != 0)
-            return base_error_set(error, BASE_CANCELLED, "interrupted");
     } while (rate->rows < rows || rate->wall_s < seconds);
     mr_job_stats(job, &after);
     rate->bytes = after.bytes - before.bytes;
@@ -520,6 +542,10 @@ int cli_bench(int argc, char **argv)
         struct figures figures = figure(&bench);
         options.common.json ? print_json(&bench, &figures) : print_text(&bench, &figures);
     }
+    if (code == BASE_OK)
+        interrupted(&bench, &error);
     end(&bench);
+    if (bench.signal != 0)
+        return CLI_EXIT_SIGNAL + bench.signal;
     return code == BASE_OK ? CLI_EXIT_OK : cli_fail("millrace bench", options.common.json, &error);
 }

@@ -482,16 +482,19 @@ static void note_bytes(struct client_session *session)
     session->bytes_in = bytes_in;
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *context)
+static void on_ready(evutil_socket_t fd, short what, void *context)
 {
     struct client_session *session = context;
     struct mr_job *job = session->job;
     struct base_error error;
+    enum base_code code = BASE_OK;
     (void)fd;
-    (void)what;
     pthread_mutex_lock(&job->mutex);
     session->now_ns = base_clock_now_ns();
-    enum base_code code = wire_link_read(session->link, READ_BUDGET_BYTES, &error);
+    if (what & EV_READ)
+        code = wire_link_read(session->link, READ_BUDGET_BYTES, &error);
+    if (what & EV_WRITE)
+        code = wire_link_write(session->link, &error);
     if (code != BASE_OK) {
         end(session, code, error.text);
     } else {
@@ -499,24 +502,6 @@ static void on_readable(evutil_socket_t fd, short what, void *context)
         want_write(session);
     }
     client_job_drive(job);
-    pthread_mutex_unlock(&job->mutex);
-}
-
-static void on_writable(evutil_socket_t fd, short what, void *context)
-{
-    struct client_session *session = context;
-    struct mr_job *job = session->job;
-    struct base_error error;
-    (void)fd;
-    (void)what;
-    pthread_mutex_lock(&job->mutex);
-    enum base_code code = wire_link_write(session->link, &error);
-    if (code != BASE_OK) {
-        end(session, code, error.text);
-        client_job_drive(job);
-    } else {
-        want_write(session);
-    }
     pthread_mutex_unlock(&job->mutex);
 }
 
@@ -531,8 +516,8 @@ static bool start_link(struct client_session *session, struct base_error *error)
     if (wire_link_create(&session->link, &options, error) != BASE_OK)
         return false;
     drop_events(session);
-    session->readable = event_new(base, session->fd, EV_READ | EV_PERSIST, on_readable, session);
-    session->writable = event_new(base, session->fd, EV_WRITE, on_writable, session);
+    session->readable = event_new(base, session->fd, EV_READ | EV_PERSIST, on_ready, session);
+    session->writable = event_new(base, session->fd, EV_WRITE, on_ready, session);
     session->fd = -1;
     if (!session->readable || !session->writable || event_add(session->readable, NULL) != 0) {
         base_error_set(error, BASE_NO_MEMORY, "no memory for a connection");

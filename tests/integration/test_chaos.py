@@ -323,12 +323,13 @@ def wait_of_a_death(folder, harm):
     """The trainer's longest wait for a batch, but for its first, when `harm(cluster, relay)` befalls a worker of three."""
     relay = Relay()
     with Cluster(folder, 0) as cluster:
-        relay.target = cluster.start_worker(1, ["--advertise", relay.address]).address
+        # what a death costs, not what else runs here: prep threads of the idle class wait seconds for a busy host's CPU
+        relay.target = cluster.start_worker(1, ["--advertise", relay.address, "--cpu-class", "normal"]).address
         for i in (2, 3):
-            cluster.start_worker(i)
+            cluster.start_worker(i, ["--cpu-class", "normal"])
         cluster.wait_workers(3)
         cluster.add("photos", folder)
-        trainer = cluster.trainer("t", "photos", job="t", batch=16, tail="exact", epochs=4, pace=100)
+        trainer = cluster.trainer("t", "photos", job="t", batch=16, tail="exact", epochs=4, pace=100, why_ms=500)
         wait_for("some batches", lambda: len(cluster.rows("t")) >= 48)
         harm(cluster, relay)
         code = trainer.wait(60)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -100,6 +101,20 @@ class Command(unittest.TestCase):
         job.communicate(timeout=10)
         self.assertEqual(job.returncode, 130)
         self.assertLess(time.monotonic() - start, 3)
+
+    def test_an_interrupted_bench_ends_at_once(self):
+        with tempfile.TemporaryDirectory() as tmp:
+            bench = subprocess.Popen([MILLRACE, "bench", PHOTOS, "--seconds", "600"], stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+                                     env=dict(os.environ, TMPDIR=tmp))
+            log = lambda: "".join(open(os.path.join(d, f), errors="replace").read() for d, _, files in os.walk(tmp)
+                                  for f in files if f.endswith(".log"))
+            harness.wait_for("rows", lambda: "id=block_made" in log())
+            bench.send_signal(signal.SIGINT)
+            start = time.monotonic()
+            bench.communicate(timeout=20)
+            self.assertEqual(bench.returncode, 130)
+            self.assertLess(time.monotonic() - start, 8)
+            self.assertEqual(os.listdir(tmp), [])
 
     def test_bench_prints_its_figures(self):
         reply = subprocess.run([MILLRACE, "bench", PHOTOS, "--seconds", "1", "--json", "--against",

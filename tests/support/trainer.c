@@ -22,7 +22,7 @@ struct options {
     const char *cursor_in, *cursor_out, *rows, *ledger, *progress, *gate;
     struct base_option_list option, field;
     int64_t rank, world, batch, epochs, look_ahead, batches, seconds, pace, timeout_ms, open_timeout_ms, seed,
-        unavailable_ms;
+        unavailable_ms, why_ms;
     bool finish, accept_new_bits;
 };
 
@@ -72,6 +72,7 @@ static const struct base_option table[] = {
     INT("open-timeout-ms", open_timeout_ms, "0"), /* 0: timeout-ms */
     INT("seed", seed, "-1"),
     INT("unavailable-ms", unavailable_ms, "0"),
+    INT("why-ms", why_ms, "0"), /* say why each time that it has waited so long */
     BOOL("finish", finish),
     BOOL("accept-new-bits", accept_new_bits),
 };
@@ -194,6 +195,23 @@ static struct mr_job_options job_options(const struct options *o, struct mr_curs
     return what;
 }
 
+/* The next batch within the timeout; meanwhile it says why it waits. */
+static enum mr_code await_batch(struct mr_job *job, const struct options *o, struct mr_batch **batch,
+                                struct mr_error *error)
+{
+    int64_t end_ns = base_clock_now_ns() + o->timeout_ms * BASE_NS_PER_MS, slice_ms = o->timeout_ms;
+    enum mr_code code;
+    do {
+        int64_t left_ms = (end_ns - base_clock_now_ns()) / BASE_NS_PER_MS;
+        if (o->why_ms > 0)
+            slice_ms = o->why_ms < left_ms ? o->why_ms : left_ms;
+        code = mr_job_next(job, batch, slice_ms, error);
+        if (code == MR_TIMEOUT && o->why_ms > 0)
+            fprintf(stderr, "trainer: %s\n", error->text);
+    } while (code == MR_TIMEOUT && base_clock_now_ns() < end_ns);
+    return code;
+}
+
 static enum mr_code train(struct mr_job *job, const struct options *o, struct mr_error *error)
 {
     FILE *rows = o->rows ? fopen(o->rows, "a") : NULL,
@@ -204,7 +222,7 @@ static enum mr_code train(struct mr_job *job, const struct options *o, struct mr
     for (;;) {
         struct mr_batch *batch;
         int64_t asked_ns = base_clock_now_ns();
-        code = mr_job_next(job, &batch, o->timeout_ms, error);
+        code = await_batch(job, o, &batch, error);
         uint64_t waited_ms = (uint64_t)((base_clock_now_ns() - asked_ns) / BASE_NS_PER_MS);
         longest_ms = waited_ms > longest_ms ? waited_ms : longest_ms;
         later_ms = taken && waited_ms > later_ms ? waited_ms : later_ms;

@@ -133,7 +133,7 @@ uint32_t worker_block_queue(struct worker_core *core, const struct worker_block 
     core->streams[block->stream]->block_count++;
     become(core, block, WORKER_QUEUED);
     worker_share_put(core, index, asker);
-    return index;
+    return core->broken ? WORKER_NONE : index;
 }
 
 void worker_block_requeue(struct worker_core *core, uint32_t index, int64_t now_ns, int64_t deadline_ns,
@@ -330,7 +330,7 @@ static uint64_t makings(const struct worker_core *core)
 
 static void start_what_can(struct worker_core *core, int64_t now_ns)
 {
-    while (makings(core) < core->options.making_max) {
+    while (!core->broken && makings(core) < core->options.making_max) {
         uint32_t next = worker_share_next(core);
         uint64_t offset;
         if (next == WORKER_NONE ||

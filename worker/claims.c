@@ -83,6 +83,32 @@ static void pass(struct worker_claims *claims, int64_t now_ns)
     claims->heard_ns = now_ns;
 }
 
+/* How many of the sorted are before a position. */
+static uint32_t before(const struct worker_claims *claims, uint64_t position)
+{
+    uint32_t low = 0, high = claims->sorted_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (claims->sorted[middle] < position)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Most moves pass nobody. */
+static void shift(struct worker_claims *claims, uint64_t from, uint64_t to)
+{
+    uint64_t *sorted = claims->sorted;
+    uint32_t at = before(claims, from);
+    for (; at + 1 < claims->sorted_count && sorted[at + 1] < to; at++)
+        sorted[at] = sorted[at + 1];
+    for (; at > 0 && sorted[at - 1] > to; at--)
+        sorted[at] = sorted[at - 1];
+    sorted[at] = to;
+}
+
 void worker_claims_move(struct worker_claims *claims, uint32_t index, int64_t now_ns, uint64_t low_water)
 {
     struct worker_claim *claim = &claims->items[index];
@@ -90,9 +116,12 @@ void worker_claims_move(struct worker_claims *claims, uint32_t index, int64_t no
         return;
     pass(claims, now_ns);
     claim->moved_ns = claims->clock_ns;
+    if (claim->counted && !claims->stale)
+        shift(claims, claim->low_water, low_water);
+    else
+        claims->stale = true;
     claim->live = true;
     claim->low_water = low_water;
-    claims->stale = true;
 }
 
 static bool listed(const struct worker_live_job *jobs, int count, const char *job)
@@ -122,9 +151,22 @@ static int compare(const void *a, const void *b)
     return (*left > *right) - (*left < *right);
 }
 
+static void count_claim(struct worker_claims *claims, struct worker_claim *claim)
+{
+    int64_t sleeps_ns = claim->moved_ns + WORKER_DORMANT_MS * BASE_NS_PER_MS;
+    bool live = claim->job && claim->live;
+    claim->counted = live && claims->clock_ns < sleeps_ns;
+    claims->dormant += live && !claim->counted;
+    if (!claim->counted)
+        return;
+    claims->sorted[claims->sorted_count++] = claim->low_water;
+    if (sleeps_ns < claims->sleeps_ns)
+        claims->sleeps_ns = sleeps_ns;
+}
+
 bool worker_claims_sort(struct worker_claims *claims)
 {
-    if (!claims->stale)
+    if (!claims->stale && claims->clock_ns < claims->sleeps_ns)
         return true;
     if (claims->sorted_capacity < claims->count) {
         uint64_t *sorted = realloc(claims->sorted, claims->capacity * sizeof *sorted);
@@ -134,15 +176,9 @@ bool worker_claims_sort(struct worker_claims *claims)
         claims->sorted_capacity = claims->capacity;
     }
     claims->sorted_count = claims->dormant = 0;
-    for (uint32_t i = 0; i < claims->count; i++) {
-        const struct worker_claim *claim = &claims->items[i];
-        if (!claim->job || !claim->live)
-            continue;
-        if (claims->clock_ns - claim->moved_ns >= WORKER_DORMANT_MS * BASE_NS_PER_MS)
-            claims->dormant++;
-        else
-            claims->sorted[claims->sorted_count++] = claim->low_water;
-    }
+    claims->sleeps_ns = INT64_MAX;
+    for (uint32_t i = 0; i < claims->count; i++)
+        count_claim(claims, &claims->items[i]);
     if (claims->sorted_count > 1)
         qsort(claims->sorted, claims->sorted_count, sizeof *claims->sorted, compare);
     claims->stale = false;
@@ -151,14 +187,7 @@ bool worker_claims_sort(struct worker_claims *claims)
 
 uint64_t worker_claims_next_use(const struct worker_claims *claims, uint64_t start, uint64_t end)
 {
-    uint32_t low = 0, high = claims->sorted_count; /* low: how many are before `end` */
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (claims->sorted[middle] < end)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    uint32_t low = before(claims, end);
     if (low > 0)
         return claims->sorted[low - 1] >= start ? 0 : start - claims->sorted[low - 1];
     if (claims->wrap > 0 && claims->sorted_count > 0)

@@ -27,7 +27,7 @@ struct worker_claim {
     int64_t moved_ns;       /* on the stream's clock */
     uint32_t rank, handles; /* handles: open ones that move it */
     uint32_t share; /* its job's, for worker/share.c; stays when it is forgotten, until that took it back */
-    bool live;
+    bool live, counted; /* counted: its low-water is in `sorted` */
 };
 
 struct worker_claims {
@@ -35,9 +35,10 @@ struct worker_claims {
     uint32_t count, capacity;
     uint64_t *sorted; /* low-waters of those that count, when not stale; owned */
     uint32_t sorted_count, sorted_capacity, in_use;
-    uint32_t dormant; /* at the last sort */
-    bool stale;
+    uint32_t dormant;           /* at the last sort */
+    bool stale;                 /* `sorted` is to be made anew */
     int64_t clock_ns, heard_ns; /* a clock that stands while no claim moves, and when it was read last */
+    int64_t sleeps_ns;          /* on it, when one of `sorted` may be dormant, at the earliest */
     uint64_t wrap;              /* M, or 0: linear */
 };
 

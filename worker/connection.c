@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "proto/rpc/token.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -176,6 +175,7 @@ static enum base_code on_hello(struct connection *connection, const uint8_t *pay
                                error);
         if (code != BASE_OK)
             return base_error_prefix(error, BASE_REFUSED, "HELLO");
+        snprintf(connection->token, sizeof connection->token, "%s", theirs.token);
     }
     snprintf(mine.name, sizeof mine.name, "%s", serve->options.name);
     struct base_buffer reply;
@@ -188,6 +188,14 @@ static enum base_code on_hello(struct connection *connection, const uint8_t *pay
     return code;
 }
 
+/* A token is one job's: it opens no other's streams. */
+static bool may_open(const struct connection *connection, const char *job)
+{
+    char subject[RPC_TOKEN_SUBJECT_CHARS];
+    rpc_token_subject(job, subject);
+    return !connection->serve->options.token_key || rpc_token_is_for(connection->token, subject);
+}
+
 static enum base_code on_open(struct connection *connection, const struct wire_header *header,
                               const uint8_t *payload, struct base_error *error)
 {
@@ -196,6 +204,9 @@ static enum base_code on_open(struct connection *connection, const struct wire_h
     enum base_code code = wire_open_read(payload, header->length, &open, error);
     if (code != BASE_OK)
         return code;
+    if (!may_open(connection, open.job))
+        return base_error_set(error, BASE_REFUSED, "OPEN: the token of HELLO was not issued for job %s",
+                              open.job);
     const struct worker_kit *kit = options->hooks->find_kit(options->context, open.stream);
     const char *missing = "";
     uint8_t wanted = kit ? worker_kit_wanted(kit, open.fields, open.field_count, &missing) : 0;

@@ -3,6 +3,7 @@
 #ifndef WORKER_CONNECTION_H
 #define WORKER_CONNECTION_H
 
+#include "proto/rpc/token.h"
 #include "proto/wire/link.h"
 #include "proto/wire/messages.h"
 #include "worker/serve.h"
@@ -28,6 +29,7 @@ struct connection {
     struct event *readable, *writable;
     uint64_t core; /* handle there; 0: closed already */
     char peer[BASE_ERROR_TEXT_BYTES / 4];
+    char token[RPC_TOKEN_CHARS];       /* of HELLO, checked; "": none was asked for */
     struct connection_handle *handles; /* owned */
     uint32_t handle_count, handle_capacity;
     bool greeted, lingering, shut, dead;

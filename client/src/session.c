@@ -168,11 +168,8 @@ static void send_hello(struct client_session *session)
     struct wire_hello hello = {.version_min = WIRE_VERSION_MIN, .version_max = WIRE_VERSION_MAX};
     struct wire_header header = {.type = WIRE_HELLO};
     struct base_buffer payload;
-    char subject[CLIENT_JOB_CHARS];
-    snprintf(subject, sizeof subject, "%s", job->name);
-    for (char *c = subject; *c; c++) /* what a token's subject may not have */
-        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_", *c))
-            *c = '-';
+    char subject[RPC_TOKEN_SUBJECT_CHARS];
+    rpc_token_subject(job->name, subject);
     if (job->client->key[0])
         rpc_token_issue(job->client->key, subject, base_clock_wall_ns() / BASE_NS_PER_S, hello.token, NULL);
     snprintf(hello.name, sizeof hello.name, "libmillrace " MILLRACE_VERSION " pid %d", (int)getpid());

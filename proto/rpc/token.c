@@ -114,6 +114,26 @@ enum base_code rpc_token_issue(const char *key, const char *job, int64_t now_s, 
     return BASE_OK;
 }
 
+void rpc_token_subject(const char *job, char subject[RPC_TOKEN_SUBJECT_CHARS])
+{
+    size_t chars = strlen(job);
+    uint8_t hash[BASE_SHA256_BYTES];
+    char hex[BASE_SHA256_HEX_CHARS + 1];
+    if (chars && chars <= JOB_MAX_CHARS && strspn(job, JOB_LETTERS) == chars) {
+        snprintf(subject, RPC_TOKEN_SUBJECT_CHARS, "%s", job);
+        return;
+    }
+    base_hash_sha256(job, chars, hash);
+    base_hash_to_hex(hash, sizeof hash, hex);
+    snprintf(subject, RPC_TOKEN_SUBJECT_CHARS, "sha256-%s", hex);
+}
+
+bool rpc_token_is_for(const char *token, const char *subject)
+{
+    size_t chars = strlen(subject);
+    return !strncmp(token, "v1.", 3) && !strncmp(token + 3, subject, chars) && token[3 + chars] == '.';
+}
+
 /* The expiry that stands before `end`; -1 when the token is not of the form. */
 static int64_t parse_expiry(const char *token, const char *end)
 {

@@ -89,6 +89,24 @@ static void test_job_names(void **state)
         assert_int_equal(rpc_token_issue(KEY, bad[i], 0, token, NULL), BASE_INVALID);
 }
 
+/* A token is one job's, whatever bytes are in the job's name. */
+static void test_subjects(void **state)
+{
+    (void)state;
+    static const char *const jobs[] = {"job", "job-1", "jo", "a b", "a.b", "a-b", "", "\xc3\xa9", "sha256-"};
+    enum { JOBS = sizeof jobs / sizeof jobs[0] };
+    for (int i = 0; i < JOBS; i++) {
+        char subject[RPC_TOKEN_SUBJECT_CHARS], token[RPC_TOKEN_CHARS];
+        rpc_token_subject(jobs[i], subject);
+        assert_int_equal(rpc_token_issue(KEY, subject, 1000, token, NULL), BASE_OK);
+        assert_int_equal(rpc_token_check(KEY, token, 1000, NULL), BASE_OK);
+        for (int k = 0; k < JOBS; k++) {
+            rpc_token_subject(jobs[k], subject);
+            assert_int_equal(rpc_token_is_for(token, subject), i == k);
+        }
+    }
+}
+
 /* ---- the key's file ---- */
 
 static enum base_code read_key(const char *content, size_t size, mode_t mode, char *key, size_t key_bytes,
@@ -134,7 +152,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_issue_and_check), cmocka_unit_test(test_every_altered_byte_is_refused),
         cmocka_unit_test(test_malformed),       cmocka_unit_test(test_job_names),
-        cmocka_unit_test(test_key_file),
+        cmocka_unit_test(test_subjects),        cmocka_unit_test(test_key_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

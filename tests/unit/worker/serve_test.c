@@ -516,7 +516,6 @@ static void test_tokens(void **state)
     const char *const extra[] = {"--secret-file", secret, "--worker-id", "78", NULL};
     site_start_worker(&guarded, program, extra);
     int64_t now_s = base_clock_wall_ns() / BASE_NS_PER_S;
-    assert_int_equal(rpc_token_issue("a secret of twenty bytes", "job", now_s, token, NULL), BASE_OK);
     assert_int_equal(rpc_token_issue("another secret, longer", "job", now_s, other, NULL), BASE_OK);
     const char *const bad[] = {"", "v1.job.99999999999.00", other};
     for (size_t i = 0; i < 3; i++) {
@@ -524,10 +523,22 @@ static void test_tokens(void **state)
         peer_hello(&peer, 1, 1, bad[i]);
         peer_expect_refusal(&peer, BASE_REFUSED);
     }
-    struct peer peer = peer_connect(&guarded);
-    peer_hello(&peer, 1, 1, token);
-    free(peer_expect(&peer, WIRE_HELLO).payload);
-    peer_close(&peer);
+    /* peer_open opens for "job": neither another's token does, nor a worker's */
+    const char *const holders[] = {"job-2", "worker", "job"};
+    for (size_t i = 0; i < 3; i++) {
+        struct peer peer = peer_connect(&guarded);
+        assert_int_equal(rpc_token_issue("a secret of twenty bytes", holders[i], now_s, token, NULL),
+                         BASE_OK);
+        peer_hello(&peer, 1, 1, token);
+        free(peer_expect(&peer, WIRE_HELLO).payload);
+        peer_open(&peer, &site, 0, NULL);
+        if (i < 2)
+            peer_expect_refusal(&peer, BASE_REFUSED);
+        else { /* this worker has been told of no stream */
+            free(peer_expect(&peer, WIRE_RETRY).payload);
+            peer_close(&peer);
+        }
+    }
     int status = site_end_worker(&guarded, SIGTERM);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);

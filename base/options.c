@@ -215,11 +215,13 @@ static enum base_code take_arguments(const struct base_options *options, int arg
 {
     bool flags = true;
     enum base_code code = BASE_OK;
-    for (int i = 1; i < argc && !code && !rest->help; i++) {
+    for (int i = 1; i < argc && !code && !rest->help && !rest->version; i++) {
         if (flags && strcmp(argv[i], "--") == 0)
             flags = false;
         else if (flags && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0))
             rest->help = true;
+        else if (flags && strcmp(argv[i], "--version") == 0)
+            rest->version = true;
         else if (flags && argv[i][0] == '-' && argv[i][1])
             code = take_flag(options, argv, &i, given, into, error);
         else
@@ -239,7 +241,7 @@ enum base_code base_options_parse(const struct base_options *options, int argc, 
     for (size_t i = 0; i < options->count; i++)
         clear(&options->table[i], into);
     enum base_code code = take_arguments(options, argc, argv, given, into, rest, error);
-    if (code || rest->help)
+    if (code || rest->help || rest->version)
         return code;
     for (size_t i = 0; i < options->count && !code; i++)
         if (!given[i])
@@ -276,6 +278,7 @@ void base_options_help(const struct base_options *options, FILE *out)
             fprintf(out, " [%s]", option->default_text);
         fputc('\n', out);
     }
+    fprintf(out, "  %-26s %s\n", "--version", "the version");
     fprintf(out, "  %-26s %s\n\n", "--help", "this text");
     fprintf(out, "Each option can come from the environment too: --some-name from " ENVIRONMENT_PREFIX
                  "SOME_NAME.\n");

@@ -52,7 +52,8 @@ struct base_options {
 struct base_options_rest {
     const char *positional[BASE_OPTIONS_LIST_MAX];
     int count;
-    bool help; /* --help was given: print base_options_help and exit 0 */
+    bool help;    /* --help was given: print base_options_help and exit 0 */
+    bool version; /* --version was given: print it and exit 0 */
     char environment[4096];
     size_t environment_used;
 };

@@ -265,6 +265,10 @@ int main(int argc, char **argv)
         base_options_help(&usage, stdout);
         return 0;
     }
+    if (!code && rest.version) {
+        puts("millrace-server " MILLRACE_VERSION);
+        return 0;
+    }
     if (!code)
         code = read_options(&program, &error);
     if (code) {

@@ -306,6 +306,10 @@ int main(int argc, char **argv)
         worker_settings_help(stdout);
         return 0;
     }
+    if (code == BASE_OK && node.settings.rest.version) {
+        puts("millrace-worker " MILLRACE_VERSION);
+        return 0;
+    }
     umask(S_IRWXG | S_IRWXO); /* the state folder names files that are nobody else's business */
     if (code == BASE_OK) {
         base_log_start("worker", 2, node.settings.level);

@@ -145,7 +145,7 @@ enum base_code worker_settings_parse(struct worker_settings *settings, int argc,
 {
     memset(settings, 0, sizeof *settings);
     enum base_code code = base_options_parse(&options, argc, argv, settings, &settings->rest, error);
-    if (code != BASE_OK || settings->rest.help)
+    if (code != BASE_OK || settings->rest.help || settings->rest.version)
         return code;
     if (settings->data_roots.count == 0)
         return base_error_set(error, BASE_INVALID, "--data-root: at least one is needed");

@@ -27,7 +27,7 @@ struct worker_settings {
     struct base_options_rest rest;
 };
 
-/* Parses and checks; *settings must stay where it is. rest.help: help was asked for. */
+/* Parses and checks; *settings must stay where it is. rest.help, rest.version: that was asked for. */
 enum base_code worker_settings_parse(struct worker_settings *settings, int argc, char **argv,
                                      struct base_error *error);
 void worker_settings_help(FILE *out);

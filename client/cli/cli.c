@@ -2,6 +2,7 @@
 #include "client/cli/cli.h"
 
 #include "base/log.h"
+#include "client/include/millrace/millrace.h"
 #include "proto/rpc/rpc.h"
 #include "proto/rpc/token.h"
 #include "proto/schema/json.h"
@@ -18,10 +19,13 @@ bool cli_parse(const struct base_options *options, int argc, char **argv, void *
     struct base_error error;
     base_log_start("millrace", 2, BASE_LOG_ERROR);
     enum base_code code = base_options_parse(options, argc, argv, into, rest, &error);
-    if (code == BASE_OK && !rest->help)
+    if (code == BASE_OK && !rest->help && !rest->version)
         return true;
-    if (rest->help) {
-        base_options_help(options, stdout);
+    if (rest->help || rest->version) {
+        if (rest->help)
+            base_options_help(options, stdout);
+        else
+            printf("millrace %s\n", mr_version());
         *status = CLI_EXIT_OK;
     } else {
         fprintf(stderr, "%s: %s\n", options->program, error.text);

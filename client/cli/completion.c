@@ -9,7 +9,7 @@ static void print_flags(const struct base_options *options)
 {
     for (size_t i = 0; options && i < options->count; i++)
         printf("--%s ", options->table[i].name);
-    printf("--help");
+    printf("--help --version");
 }
 
 int cli_completion(int argc, char **argv)

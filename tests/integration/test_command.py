@@ -47,6 +47,11 @@ class Command(unittest.TestCase):
             reply = self.cluster.cli(name, "--help")
             self.assertIn(f"millrace {name}", reply.stdout)
         self.assertRegex(self.cluster.cli("--version").stdout, r"^millrace \d+\.\d+\.\d+\n$")
+        self.assertEqual(self.cluster.cli("cat", "--version").stdout, self.cluster.cli("--version").stdout)
+        for program in ("millrace-server", "millrace-worker"):
+            said = subprocess.run([os.path.join(harness.BIN, program), "--version"], capture_output=True, text=True)
+            self.assertEqual(said.returncode, 0, said.stderr)
+            self.assertRegex(said.stdout, rf"^{program} \d+\.\d+\.\d+\n$")
         self.assertEqual(subprocess.run([MILLRACE], capture_output=True, timeout=20).returncode, 2)
 
     def test_exit_codes(self):

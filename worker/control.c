@@ -14,7 +14,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { WAIT_MS = 1000, TIMEOUT_MS = 5000, BACKOFF_FIRST_MS = 100, BACKOFF_MOST_MS = 2000, TICK_MS = 250 };
+enum {
+    WAIT_MS = 1000,
+    GRACE_MS = 2000 /* beyond a poll's wait no answer comes */,
+    BACKOFF_FIRST_MS = 100,
+    BACKOFF_MOST_MS = 2000,
+    TICK_MS = 250
+};
 
 /* Two syncs at most are out: the long poll, and a short one that carries news past it. */
 struct call {
@@ -160,16 +166,17 @@ static void keep_orders(struct worker_control *control, const ProtobufCMessage *
     const Millrace__V1__WorkerOrders *orders = (const Millrace__V1__WorkerOrders *)reply;
     if (control->orders && orders->revision < control->orders->revision)
         return;
-    control->seen_revision = orders->revision;
     size_t size = protobuf_c_message_get_packed_size(reply);
     uint8_t *bytes = malloc(size > 0 ? size : 1);
-    if (!bytes)
-        return;
-    protobuf_c_message_pack(reply, bytes);
-    Millrace__V1__WorkerOrders *copy = millrace__v1__worker_orders__unpack(NULL, size, bytes);
+    if (bytes)
+        protobuf_c_message_pack(reply, bytes);
+    Millrace__V1__WorkerOrders *copy = bytes ? millrace__v1__worker_orders__unpack(NULL, size, bytes) : NULL;
     free(bytes);
-    if (!copy)
+    if (!copy) { /* not seen, so that they are told again */
+        control->again_ns = base_clock_now_ns() + BACKOFF_FIRST_MS * BASE_NS_PER_MS;
         return;
+    }
+    control->seen_revision = orders->revision;
     if (control->orders)
         millrace__v1__worker_orders__free_unpacked(control->orders, NULL);
     control->orders = copy;
@@ -252,7 +259,7 @@ static void send_sync(struct worker_control *control, struct call *call, uint32_
     call->drain = control->draining;
     const Millrace__V1__WorkerSync *message = worker_report_fill(control->report, &sync, &call->bad_items);
     if (!rpc_call_start(control->channel, &millrace__v1__cluster__descriptor, "Sync", &message->base,
-                        TIMEOUT_MS, on_synced, call))
+                        wait_ms + GRACE_MS, on_synced, call))
         on_synced(call, BASE_NO_MEMORY, "no memory for a call", NULL);
 }
 

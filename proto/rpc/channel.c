@@ -77,6 +77,20 @@ enum base_code rpc_channel_open(struct rpc_channel **out, const struct rpc_chann
     return BASE_OK;
 }
 
+void rpc_channel_renew(struct rpc_channel *channel, uint64_t connection)
+{
+    grpc_channel *silent = NULL;
+    pthread_mutex_lock(&channel->lock);
+    if (!channel->closing && channel->connection == connection) {
+        silent = channel->grpc;
+        channel->grpc = make_grpc_channel(channel->target);
+        channel->connection++;
+    }
+    pthread_mutex_unlock(&channel->lock);
+    if (silent)
+        grpc_channel_destroy(silent);
+}
+
 void rpc_channel_close(struct rpc_channel **pointer)
 {
     struct rpc_channel *channel = *pointer;

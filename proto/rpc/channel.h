@@ -19,7 +19,13 @@ struct rpc_channel {
     pthread_mutex_t lock;
     struct rpc_invocation *invocations; /* under way */
     bool closing;
+    uint64_t
+        connection; /* rises when gRPC's channel is replaced; `grpc` and this change on the queue's thread only */
 };
+
+/* The connection that a call of number `connection` used says nothing any more: later calls get a new one, those under way end.
+ * On the queue's thread. */
+void rpc_channel_renew(struct rpc_channel *channel, uint64_t connection);
 
 /* Cancels what is under way; the channel's lock is held. */
 void rpc_invocations_cancel(struct rpc_invocation *first);

@@ -25,6 +25,8 @@
 #include <string.h>
 
 #define OP_COUNT 6
+#define SILENT_MS                                                                                            \
+    1000 /* without an answer for so long, and beyond what the call allowed: a dead connection, rather than a slow server */
 
 struct rpc_invocation {
     struct rpc_tag ended;
@@ -38,6 +40,7 @@ struct rpc_invocation {
     rpc_done done;
     void *context;
 
+    uint64_t connection; /* the channel's, when it was sent */
     grpc_call *grpc;
     grpc_byte_buffer *reply_bytes;
     grpc_metadata_array initial, trailing;
@@ -130,10 +133,12 @@ static void read_failure(struct rpc_invocation *invocation)
              grpc_channel_check_connectivity_state(channel->grpc, 0) != GRPC_CHANNEL_READY)
         base_error_set(result, BASE_UNAVAILABLE, "%s at %s: no connection within %lld ms",
                        invocation->method->name, channel->target, (long long)invocation->timeout_ms);
-    else if (code == BASE_TIMEOUT)
+    else if (code == BASE_TIMEOUT) {
         base_error_set(result, code, "%s at %s: no answer within %lld ms", invocation->method->name,
                        channel->target, (long long)invocation->timeout_ms);
-    else
+        if (invocation->timeout_ms >= SILENT_MS) /* keepalive would find out after 20 s */
+            rpc_channel_renew(channel, invocation->connection);
+    } else
         base_error_set(result, code, "%s at %s: %s", invocation->method->name, channel->target,
                        last_cause(details));
     gpr_free(details);
@@ -236,6 +241,7 @@ static bool send_invocation(struct rpc_invocation *invocation, grpc_byte_buffer 
     pthread_mutex_lock(&channel->lock);
     bool open = !channel->closing;
     if (open) {
+        invocation->connection = channel->connection;
         invocation->grpc = make_call(invocation);
         link_invocation(channel, invocation);
         rpc_tag_hand(&invocation->ended);

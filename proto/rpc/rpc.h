@@ -78,7 +78,8 @@ struct rpc_channel_options {
     struct base_mailbox *mailbox;
 };
 
-/* Does not connect yet; reconnects by itself with backoff between 100 ms and 2 s. */
+/* Does not connect yet; reconnects by itself with backoff between 100 ms and 2 s. A call of a second or more that gets no answer in
+ * its time takes the connection with it: the next one dials anew, and what else was under way ends UNAVAILABLE. */
 enum base_code rpc_channel_open(struct rpc_channel **channel, const struct rpc_channel_options *options,
                                 struct base_error *error);
 /* Calls under way complete with BASE_CANCELLED before close returns or, with a mailbox, when its owner next

@@ -229,10 +229,11 @@ class Relay:
         """Resets all connections that stand."""
         _call(lambda: [c.end(True) for c in list(self.connections)])
 
-    def hole(self, on=True):
-        """All connections, later ones too, stay open and forward nothing, until hole(False)."""
+    def hole(self, on=True, later=True):
+        """All connections stay open and forward nothing, until hole(False); without `later`, those that stand."""
         def fall():
-            self.plan, self.kept = (lambda n: Fault("half-dead")) if on else self.kept, self.plan if on else None
+            if later:
+                self.plan, self.kept = (lambda n: Fault("half-dead")) if on else self.kept, self.plan if on else None
             for c in list(self.connections):
                 c.hole = [on, on]
                 c.touched = c.touched or on

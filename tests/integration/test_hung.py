@@ -2,11 +2,13 @@
 """Processes that hang rather than die: they hold their connections and say nothing. Every wait has its deadline all the same."""
 import json
 import signal
+import tempfile
 import time
 import unittest
 
 import harness
 from harness import Cluster, need_data, wait_for
+from relay import Relay
 
 PHOTOS = need_data("imagenet-mini")
 EPOCHS = 2
@@ -82,6 +84,25 @@ class Hung(unittest.TestCase):
         self.rows_are_whole("u")
         jobs = {j["job"]: j for j in json.loads(self.cluster.cli("jobs", "--json").stdout)["jobs"]}
         self.assertEqual((jobs["u"]["state"], jobs["u"]["rows"]), ("closed", 400 * EPOCHS))
+
+
+class ControlLink(unittest.TestCase):
+    """A worker's connection to the server forwards nothing any more, and nobody resets it."""
+
+    def test_the_worker_is_back_before_anybody_misses_it(self):
+        with tempfile.TemporaryDirectory() as root, Cluster(root, 1) as cluster:
+            relay = Relay(cluster.address)
+            self.addCleanup(relay.close)
+            worker = cluster.start_worker(2, server=relay.address)
+            cluster.wait_workers(2)
+            dialled = relay.count
+            relay.hole(later=False)
+            begin = time.monotonic()
+            wait_for("the worker to see it", lambda: "id=server_away" in worker.text())
+            wait_for("the worker to be back", lambda: worker.text().count("id=server_here") == 2)
+            print(f"back after {time.monotonic() - begin:.1f} s, {relay.count - dialled} connections more")
+            self.assertEqual(relay.count - dialled, 1)
+            self.assertNotIn("is lost", cluster.server.text())  # its lease did not end
 
 
 if __name__ == "__main__":

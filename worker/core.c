@@ -160,7 +160,7 @@ static void say_alive(struct worker_core *core, uint32_t index)
 
 void worker_core_tick(struct worker_core *core, int64_t now_ns)
 {
-    if (now_ns < core->tick_ns)
+    if (core->broken || now_ns < core->tick_ns) /* broken: a request may wait for no block at all */
         return;
     core->tick_ns = INT64_MAX;
     worker_block_excuse_late(core, now_ns);

@@ -6,17 +6,17 @@
  *
  * A block (stream, epoch key, number) and its life:
  *
- *            GET, home or insist            memory and a place in the making
- *   ABSENT ----------------------> QUEUED ----------------------------------> MAKING     action MAKE(offset)
- *     ^  ^   (last waiter cancels)   | ^                                       |   |
- *     |  +---------------------------+ |  GET after `until`         made(OK)   |   |  made(UNAVAILABLE text)
- *     |                                +-------------------- RESTING <---------|---+    waiters:
- * RETRY(after_ms), later |  evicted: farthest next use, no pins                   (no memory,     | GETs,
- * too, until it may be tried again
- *     +---------------------------------------- READY(pins)     backoff) ------|---> ABSENT when nobody asks
- * for 30 s |                                           ^  one pin a DATA being sent |   | |
- * +----------------------------+   |  made(other code): waiters: FAIL
- *     +----------------------------------------------------------------------------+
+ *            GET, home or insist            memory and a place
+ *   ABSENT ----------------------> QUEUED --------------------> MAKING   action MAKE(offset)
+ *    ^ ^ ^   last waiter cancels   |  ^                         | | |
+ *    | | +-------------------------+  |  GET after `until`      | | |  made(UNAVAILABLE, text): RETRY to waiters
+ *    | |                              +------------- RESTING <--+ | |     (no memory, backoff)
+ *    | |  nobody asks for 30 s                         |          | |
+ *    | +-----------------------------------------------+          | |  made(OK): DATA to waiters
+ *    |                                  READY(pins) <-------------+ |     (one pin a DATA being sent)
+ *    |  evicted: farthest next use,     |                           |
+ *    |  no pins                         |                           |  made(other code): FAIL to waiters
+ *    +----------------------------------+---------------------------+
  *
  * A request (GET) ends in exactly one of DATA, MOVED, RETRY, FAIL, unless it is cancelled or its connection
  * closes: READY -> DATA; QUEUED, MAKING -> waits (single flight); RESTING -> RETRY; ABSENT -> made here when
@@ -26,6 +26,7 @@
  *
  * Blocks of streams of one family are made together while that pays (siblings.c): then the MAKE of one takes the
  * others along, from QUEUED or ABSENT to MAKING, and each is made by itself.
+ *
  * What is made next: streams have their parts of the making by the weights of their live jobs; what a job has made again
  * (pressure, late, hedge) is at its own charge, by its own weight. Within WORKER_SHARE_WINDOW_NS of fairness the earliest
  * deadline goes first. See worker/machine.h and docs/adr/0006-fair-shares.md.
@@ -54,8 +55,7 @@
 #define WORKER_LEARN_BLOCKS 8   /* learn_blocks, if 0 */
 #define WORKER_LEARN_AGAIN 1000 /* learn_again, if 0 */
 #define WORKER_MARK_MS 1000     /* trainers tell their low-waters at least so often */
-#define WORKER_DORMANT_MS                                                                                    \
-    5000 /* a claim that stands still for so long, while others of its stream move, does not count */
+#define WORKER_DORMANT_MS 5000  /* without a move while others of the stream move: the claim does not count */
 #define WORKER_WEIGHT_LEAST 0.001 /* weights of jobs are kept between these */
 #define WORKER_WEIGHT_MOST 1000.0
 /* How far slack may go before fairness: core time by unit of weight. Any two that wait all the time are never farther

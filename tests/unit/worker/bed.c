@@ -13,6 +13,7 @@ void bed_start(struct bed *bed, int blocks, uint32_t making_max, uint32_t reques
     memset(bed, 0, sizeof *bed);
     bed->now_ns = BED_MS;
     bed->next_request = 1;
+    bed->together_cpu_ns = 10 * BED_MS;
     struct worker_core_options options = {.worker = BED_ME,
                                           .staging_bytes = (uint64_t)blocks * 8192,
                                           .making_max = making_max,
@@ -29,6 +30,12 @@ void bed_start(struct bed *bed, int blocks, uint32_t making_max, uint32_t reques
         stream->uses_epoch = s == 0;
         stream->pipeline.block_rows = 8;
     }
+}
+
+void bed_relate(struct bed *bed)
+{
+    memcpy(bed->streams[1].family, bed->streams[0].family, sizeof bed->streams[1].family);
+    bed->streams[1].uses_epoch = bed->streams[0].uses_epoch;
 }
 
 void bed_stop(struct bed *bed)
@@ -98,6 +105,24 @@ static void note_make(struct bed *bed, const struct worker_action *action)
     bed->makes_of[action->cause]++;
 }
 
+/* Siblings are in the list as if each had been said alone. */
+static void note_makes(struct bed *bed, const struct worker_action *action)
+{
+    note_make(bed, action);
+    for (int i = 0; i < action->sibling_count; i++) {
+        const struct worker_sibling *sibling = &action->siblings[i];
+        struct worker_action beside = *action;
+        beside.stream = sibling->stream;
+        beside.block = sibling->block;
+        beside.offset = sibling->offset;
+        beside.size_bytes = sibling->size_bytes;
+        beside.cause = sibling->cause;
+        beside.jobs = sibling->jobs;
+        note_make(bed, &beside);
+        bed->together++;
+    }
+}
+
 static void note(struct bed *bed, const struct worker_action *action)
 {
     switch (action->kind) {
@@ -123,7 +148,7 @@ static void note(struct bed *bed, const struct worker_action *action)
         bed->dropped[bed->drops++ % 64] = action->connection;
         break;
     case WORKER_MAKE:
-        note_make(bed, action);
+        note_makes(bed, action);
         break;
     case WORKER_HASTEN:
         bed->hastened++;
@@ -195,9 +220,10 @@ struct bed_request *bed_get(struct bed *bed, uint64_t connection, int stream, ui
 void bed_made(struct bed *bed, int making, enum base_code code)
 {
     uint64_t block = bed->making[making].block;
+    int64_t cpu_ns = bed->making[making].sibling_count > 0 ? bed->together_cpu_ns : 8 * BED_MS;
     bed->making[making] = bed->making[--bed->making_count];
     struct worker_made made = {
-        .code = code, .text = code ? "file a.jpg is gone" : NULL, .cost_ns = 8 * BED_MS};
+        .code = code, .text = code ? "file a.jpg is gone" : NULL, .cost_ns = 8 * BED_MS, .cpu_ns = cpu_ns};
     worker_core_made(bed->core, bed->now_ns, block, &made);
     bed_take(bed);
 }

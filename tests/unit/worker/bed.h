@@ -30,7 +30,8 @@ struct bed {
     struct bed_request requests[BED_REQUESTS];
     uint64_t next_request;
     struct worker_action making[BED_MAKING];
-    int making_count, makes, makes_of[WORKER_CAUSES];
+    int making_count, makes, makes_of[WORKER_CAUSES], together; /* together: makes beside another */
+    int64_t together_cpu_ns; /* of a making of siblings; of one alone it is 8 ms */
     uint64_t sends[BED_SENDS];
     struct worker_action sending[BED_SENDS]; /* beside sends */
     int send_count, syncs, gone, drops, pings, hastened, second_answers;
@@ -57,6 +58,8 @@ void bed_made(struct bed *bed, int making, enum base_code code); /* removes it f
 void bed_make_all(struct bed *bed);
 void bed_sent(struct bed *bed, int send, bool done);
 void bed_send_all(struct bed *bed);
+/* Stream 1 becomes a sibling of stream 0, before they are added. */
+void bed_relate(struct bed *bed);
 /* A block that the plan says is ours (or not) in an epoch, from `block` on. */
 uint64_t bed_block(const struct bed *bed, int stream, uint32_t epoch, uint64_t block, bool ours, uint32_t of);
 

@@ -29,7 +29,7 @@ static uint32_t draw(uint32_t below)
 struct model_claim {
     bool known, live;
     int64_t moved_ns;   /* by the stream's clock */
-    uint64_t low_water; /* of stream 0: epoch * 100 + position, of stream 1: modulo 100 */
+    uint64_t low_water; /* epoch * 100 + position; of a stream that does not use the epoch modulo 100 */
 };
 
 static struct {
@@ -41,6 +41,11 @@ static struct {
     enum worker_block_state before[2][EPOCHS][BLOCKS];
     bool pinned_before[2][EPOCHS][BLOCKS];
 } model;
+
+static bool linear(int stream)
+{
+    return bed.streams[stream].uses_epoch;
+}
 
 static const char *const jobs[CONNECTIONS] = {"j0", "j1", "j2", "j3"};
 
@@ -56,8 +61,9 @@ static uint64_t next_use(int stream, uint64_t epoch, uint64_t block)
         uint64_t use = UINT64_MAX;
         for (uint64_t row = start; row < start + rows;
              row++) { /* the first of its rows that the claim still needs */
-            uint64_t distance = stream == 0 ? row - claim->low_water : (row + 100 - claim->low_water) % 100;
-            if (stream == 0 && row < claim->low_water)
+            uint64_t distance =
+                linear(stream) ? row - claim->low_water : (row + 100 - claim->low_water) % 100;
+            if (linear(stream) && row < claim->low_water)
                 continue;
             use = distance < use ? distance : use;
         }
@@ -70,7 +76,7 @@ static bool pinned(int stream, uint32_t epoch, uint64_t block)
 {
     for (int i = 0; i < bed.send_count; i++) {
         const struct worker_action *sending = &bed.sending[i];
-        uint32_t key = stream == 0 ? sending->epoch : 0;
+        uint32_t key = linear(stream) ? sending->epoch : 0;
         if (sending->stream == &bed.streams[stream] && key == epoch && sending->number == block)
             return true;
     }
@@ -85,7 +91,7 @@ static enum worker_block_state state_of(int stream, uint32_t epoch, uint64_t blo
 static void remember(void)
 {
     for (int s = 0; s < 2; s++)
-        for (uint32_t e = 0; e < (s == 0 ? EPOCHS : 1); e++)
+        for (uint32_t e = 0; e < (linear(s) ? EPOCHS : 1); e++)
             for (uint64_t b = 0; b < BLOCKS; b++) {
                 model.before[s][e][b] = state_of(s, e, b);
                 model.pinned_before[s][e][b] = model.before[s][e][b] == WORKER_READY && pinned(s, e, b);
@@ -99,7 +105,7 @@ static void check_evictions(void)
     uint64_t least_gone = UINT64_MAX, most_kept = 0;
     int held = 0, gone = 0;
     for (int s = 0; s < 2; s++)
-        for (uint32_t e = 0; e < (s == 0 ? EPOCHS : 1); e++)
+        for (uint32_t e = 0; e < (linear(s) ? EPOCHS : 1); e++)
             for (uint64_t b = 0; b < BLOCKS; b++) {
                 enum worker_block_state now = state_of(s, e, b);
                 held += now == WORKER_READY || now == WORKER_MAKING;
@@ -148,14 +154,14 @@ static void event_connect(int c)
 
 static void mark(int c, int s, uint32_t epoch, uint64_t position)
 {
-    uint64_t linear = s == 0 ? epoch * 100 + position : position % 100;
+    uint64_t low_water = linear(s) ? epoch * 100 + position : position % 100;
     struct model_claim *claim = &model.claims[c][s];
-    if (claim->known && claim->live && claim->low_water == linear)
+    if (claim->known && claim->live && claim->low_water == low_water)
         return;
     int64_t step_ns = bed.now_ns - model.heard_ns[s];
     model.clock_ns[s] += step_ns < WORKER_MARK_MS * BED_MS ? step_ns : WORKER_MARK_MS * BED_MS;
     model.heard_ns[s] = bed.now_ns;
-    *claim = (struct model_claim){true, true, model.clock_ns[s], linear};
+    *claim = (struct model_claim){true, true, model.clock_ns[s], low_water};
 }
 
 static void event_get(int c)
@@ -163,7 +169,7 @@ static void event_get(int c)
     int s = (int)draw(2);
     if (!model.open[c][s])
         return;
-    struct worker_get get = bed_get_of(&bed, s, s == 0 ? draw(EPOCHS) : 0, draw(BLOCKS));
+    struct worker_get get = bed_get_of(&bed, s, linear(s) ? draw(EPOCHS) : 0, draw(BLOCKS));
     get.mark_position = draw(101);
     get.mark_epoch = draw(EPOCHS);
     get.insist = draw(3) == 0;
@@ -302,6 +308,9 @@ static void run(uint64_t seed)
     random_state = seed * 7919 + 1;
     memset(&model, 0, sizeof model);
     bed_start(&bed, STAGED, 1 + draw(4), 8);
+    bed.together_cpu_ns = (8 + (int64_t)draw(10)) * BED_MS;
+    if (seed % 2)
+        bed_relate(&bed);
     for (int s = 0; s < 2; s++) {
         bed_add_stream(&bed, s);
         bed_plan(&bed, s, 2, 2);
@@ -336,8 +345,13 @@ static void test_random_events(void **state)
         run(strtoull(one, NULL, 10));
         return;
     }
-    for (uint64_t seed = 1; seed <= 2000; seed++)
+    int together = 0;
+    for (uint64_t seed = 1; seed <= 2000; seed++) {
         run(seed);
+        together += bed.together;
+    }
+    print_message("%d blocks made beside a sibling's\n", together);
+    assert_true(together > 1000);
 }
 
 int main(void)

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks of two streams of one family: when they are made together, and that nothing else is changed by it. */
+#include "tests/unit/worker/bed.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LEARN = 2, AGAIN = 20 }; /* as bed_start says */
+
+static struct bed bed;
+
+/* Job "a" reads stream 0, job "b" stream 1; all blocks are ours. */
+static uint64_t begin(int blocks, uint32_t making_max)
+{
+    bed_start(&bed, blocks, making_max, 16);
+    bed_relate(&bed);
+    for (int s = 0; s < 2; s++) {
+        bed_add_stream(&bed, s);
+        bed_plan(&bed, s, 3, 1);
+    }
+    uint64_t connection = bed_connect(&bed);
+    assert_int_equal(bed_open(&bed, connection, 0, "a", 0)->answer, WORKER_SEND_OPENED);
+    assert_int_equal(bed_open(&bed, connection, 1, "b", 0)->answer, WORKER_SEND_OPENED);
+    return connection;
+}
+
+static struct bed_request *get(uint64_t connection, int stream, uint32_t epoch, uint64_t block)
+{
+    return bed_get(&bed, connection, stream, epoch, block);
+}
+
+static enum worker_block_state state_of(int stream, uint32_t epoch, uint64_t block)
+{
+    return worker_core_block(bed.core, bed.streams[stream].hash, epoch, block, NULL);
+}
+
+/* Low-water of a stream's job. */
+static void mark(uint64_t connection, int stream, uint32_t epoch, uint64_t position)
+{
+    worker_core_mark(bed.core, bed.now_ns, connection, (uint32_t)stream + 1, epoch, position);
+    bed_take(&bed);
+}
+
+/* Both streams' first blocks of epoch 0, alone; then both jobs stand at the start of epoch 1. */
+static void learn(uint64_t connection)
+{
+    for (uint64_t block = 0; block < LEARN; block++)
+        for (int s = 0; s < 2; s++) {
+            get(connection, s, 0, block);
+            bed_make_all(&bed);
+            bed_send_all(&bed);
+        }
+    assert_int_equal(bed.makes, 2 * LEARN);
+    assert_int_equal(bed.together, 0);
+    for (int s = 0; s < 2; s++)
+        mark(connection, s, 1, 0);
+}
+
+static void test_learnt_alone_then_made_together(void **state)
+{
+    (void)state;
+    uint64_t connection = begin(16, 4);
+    learn(connection);
+    struct bed_request *first = get(connection, 0, 1, 3);
+    assert_int_equal(bed.making_count, 2);
+    assert_int_equal(bed.together, 1);
+    struct bed_request *joins = get(connection, 1, 1, 3); /* of what is in the making */
+    assert_int_equal(bed.makes, 2 * LEARN + 2);
+    bed_made(&bed, 1, BASE_OK); /* each is made for itself */
+    assert_int_equal(joins->answer, WORKER_SEND_DATA);
+    assert_int_equal(first->state, BED_OPEN);
+    bed_make_all(&bed);
+    assert_int_equal(first->answer, WORKER_SEND_DATA);
+    get(connection, 1, 1, 4); /* the other one leads */
+    assert_int_equal(bed.together, 2);
+    bed_make_all(&bed);
+    assert_int_equal(state_of(0, 1, 4), WORKER_READY);
+    assert_int_equal(get(connection, 0, 1, 4)->answer, WORKER_SEND_DATA); /* asked after it is made */
+    assert_int_equal(bed.makes, 2 * LEARN + 4);
+    assert_int_equal(bed.makes_of[WORKER_CAUSE_FIRST], bed.makes);
+    bed_stop(&bed);
+}
+
+/* Alone 2 x 8 ms: 15.2 ms is not worth it. After so many blocks apart it is learnt and tried again. */
+static void test_left_off_where_it_does_not_pay(void **state)
+{
+    (void)state;
+    uint64_t connection = begin(64, 1);
+    learn(connection);
+    bed.together_cpu_ns = 15300 * 1000;
+    uint32_t tried = 0, apart = 0, again = 0;
+    for (uint32_t i = 0; again == 0 && i < 400; i++) {
+        uint32_t epoch = 1 + i / 12, before = (uint32_t)bed.together;
+        for (int s = 0; s < 2; s++) {
+            bed.now_ns += BED_MS;
+            mark(connection, s, epoch, i % 12 * 8);
+        }
+        for (int s = 0; s < 2; s++) {
+            get(connection, s, epoch, i % 12);
+            bed_make_all(&bed);
+            bed_send_all(&bed);
+        }
+        bool together = (uint32_t)bed.together > before;
+        tried += together && apart == 0;
+        again += together && apart > 0;
+        apart += !together;
+    }
+    assert_int_equal(tried, LEARN);
+    assert_int_equal(again, 1);
+    assert_in_range(apart, AGAIN, AGAIN + LEARN);
+    bed_stop(&bed);
+}
+
+/* One place in the making: what two wait for goes together when it is free, and takes one. */
+static void test_queued_ones_go_together_and_take_one_place(void **state)
+{
+    (void)state;
+    uint64_t connection = begin(16, 1);
+    learn(connection);
+    get(connection, 0, 1, 3);
+    struct bed_request *a = get(connection, 0, 1, 4), *b = get(connection, 1, 1, 4);
+    assert_int_equal(state_of(0, 1, 4), WORKER_QUEUED);
+    assert_int_equal(state_of(1, 1, 4), WORKER_QUEUED);
+    assert_int_equal(bed.making_count, 2);
+    bed_made(&bed, 1, BASE_OK); /* the one beside: no place is free by that */
+    assert_int_equal(bed.making_count, 1);
+    bed_made(&bed, 0, BASE_OK);
+    assert_int_equal(bed.making_count, 2);
+    assert_int_equal(bed.together, 2);
+    bed_make_all(&bed);
+    assert_int_equal(a->answer, WORKER_SEND_DATA);
+    assert_int_equal(b->answer, WORKER_SEND_DATA);
+    bed_stop(&bed);
+}
+
+enum given { NOTHING, JOB_OVER, PASSED, ELSEWHERE, ASKED_HERE, READY_HERE, REMOVED };
+
+static void arrange(uint64_t connection, enum given given)
+{
+    static const struct worker_live_job only_a[] = {{"a", 1}};
+    struct worker_get insist = bed_get_of(&bed, 1, 1, 3);
+    insist.insist = true;
+    switch (given) {
+    case NOTHING:
+        break;
+    case JOB_OVER:
+        worker_core_stream_jobs(bed.core, bed.now_ns, bed.streams[1].hash, only_a, 1);
+        break;
+    case PASSED:
+        mark(connection, 1, 1, 32);
+        break;
+    case ASKED_HERE: /* with all places in the making taken, so that it waits */
+        bed_plan(&bed, 1, 4, 1024);
+        for (uint64_t block = 6; block < 10; block++)
+            get(connection, 0, 1, block);
+        bed_send(&bed, connection, insist);
+        break;
+    case ELSEWHERE:
+        bed_plan(&bed, 1, 4, 1024);
+        break;
+    case READY_HERE:
+        worker_core_stream_remove(bed.core, bed.now_ns, bed.streams[0].hash);
+        get(connection, 1, 1, 3);
+        bed_make_all(&bed);
+        bed_add_stream(&bed, 0);
+        break;
+    case REMOVED:
+        worker_core_stream_remove(bed.core, bed.now_ns, bed.streams[1].hash);
+    }
+}
+
+/* Does stream 1's block (1, 3) go with stream 0's? */
+static void test_only_what_will_be_asked_here(void **state)
+{
+    (void)state;
+    static const struct {
+        enum given given;
+        int together;
+        enum worker_block_state after;
+    } rows[] = {
+        {NOTHING, 1, WORKER_READY},    {JOB_OVER, 0, WORKER_ABSENT},  {PASSED, 0, WORKER_ABSENT},
+        {ELSEWHERE, 0, WORKER_ABSENT}, {ASKED_HERE, 1, WORKER_READY}, {READY_HERE, 0, WORKER_READY},
+        {REMOVED, 0, WORKER_ABSENT},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint64_t connection = begin(16, 4);
+        learn(connection);
+        arrange(connection, rows[i].given);
+        assert_int_equal(bed.together, 0);
+        get(connection, 0, 1, 3);
+        bed_make_all(&bed);
+        assert_int_equal(state_of(0, 1, 3), WORKER_READY);
+        assert_int_equal(bed.together, rows[i].together);
+        assert_int_equal(state_of(1, 1, 3), rows[i].after);
+        bed_stop(&bed);
+    }
+}
+
+/* Staging of four blocks, three of stream 0 in it, job "a" still before them all. What is used later than stream 1's block 3
+ * makes room for it, what is used sooner does not. */
+static void test_memory_is_taken_from_what_is_used_later_only(void **state)
+{
+    (void)state;
+    static const uint64_t staged[2][3] = {{0, 1, 2}, {0, 9, 10}};
+    for (int later = 0; later < 2; later++) {
+        uint64_t connection = begin(4, 4);
+        learn(connection);
+        mark(connection, 1, 2, 0); /* nobody wants these of stream 1 */
+        for (int i = 0; i < 4; i++) {
+            struct worker_get asked = bed_get_of(&bed, 0, 1, i < 3 ? staged[later][i] : 3);
+            asked.mark_position = 0;
+            if (i == 3)
+                mark(connection, 1, 1, 0);
+            bed_send(&bed, connection, asked);
+            assert_int_equal(bed.together, i == 3 && later);
+            bed_make_all(&bed);
+            bed_send_all(&bed);
+        }
+        assert_int_equal(state_of(0, 1, staged[later][0]), WORKER_READY);
+        assert_int_equal(state_of(0, 1, staged[later][1]), WORKER_READY);
+        assert_int_equal(state_of(0, 1, staged[later][2]), later ? WORKER_ABSENT : WORKER_READY);
+        bed_stop(&bed);
+    }
+}
+
+/* Evicted before it was used, it is made again when it is asked for, and said to be so. */
+static void test_evicted_before_its_use_is_made_again(void **state)
+{
+    (void)state;
+    uint64_t connection = begin(4, 4);
+    learn(connection);
+    get(connection, 0, 1, 6);
+    bed_make_all(&bed);
+    bed_send_all(&bed);
+    assert_int_equal(state_of(1, 1, 6), WORKER_READY);
+    for (uint64_t block = 0; block < 4; block++) {
+        mark(connection, 0, 1, 0);
+        get(connection, 1, 1, block);
+        bed_make_all(&bed);
+        bed_send_all(&bed);
+    }
+    assert_int_equal(state_of(1, 1, 6), WORKER_ABSENT);
+    struct bed_request *request = get(connection, 1, 1, 6);
+    bed_make_all(&bed);
+    assert_int_equal(request->answer, WORKER_SEND_DATA);
+    assert_int_equal(bed.makes_of[WORKER_CAUSE_PRESSURE], 1);
+    bed_stop(&bed);
+}
+
+/* Whoever waited for it has gone: it is made all the same, and nobody is told. */
+static void test_cancelled_in_the_making(void **state)
+{
+    (void)state;
+    uint64_t connection = begin(16, 4);
+    learn(connection);
+    struct bed_request *a = get(connection, 0, 1, 3), *b = get(connection, 1, 1, 3);
+    b->state = BED_CANCELLED;
+    worker_core_cancel(bed.core, bed.now_ns, connection, (uint64_t)(b - bed.requests));
+    bed_make_all(&bed);
+    assert_int_equal(a->answer, WORKER_SEND_DATA);
+    assert_int_equal(state_of(1, 1, 3), WORKER_READY);
+    bed_stop(&bed);
+}
+
+static void test_a_stream_removed_in_the_middle(void **state)
+{
+    (void)state;
+    for (int removed = 0; removed < 2; removed++) {
+        uint64_t connection = begin(16, 4);
+        learn(connection);
+        struct bed_request *request = get(connection, !removed, 1, 3);
+        assert_int_equal(bed.making_count, 2);
+        worker_core_stream_remove(bed.core, bed.now_ns, bed.streams[removed].hash);
+        bed_take(&bed);
+        assert_int_equal(bed.gone, 0); /* its context is in use */
+        bed_make_all(&bed);
+        assert_int_equal(request->answer, WORKER_SEND_DATA);
+        bed_send_all(&bed);
+        get(connection, !removed, 1, 4); /* alone from now on */
+        assert_int_equal(bed.making_count, 1);
+        bed_make_all(&bed);
+        bed_send_all(&bed);
+        bed_add_stream(&bed, removed); /* and it comes back */
+        get(connection, !removed, 1, 5);
+        assert_int_equal(bed.making_count, 2);
+        bed_make_all(&bed);
+        bed_send_all(&bed);
+        bed_stop(&bed);
+    }
+}
+
+/* An item that cannot be had: each rests, and is made alone next time, since only one of them may need that item. */
+static void test_what_failed_is_made_alone(void **state)
+{
+    (void)state;
+    uint64_t connection = begin(16, 4);
+    learn(connection);
+    struct bed_request *a = get(connection, 0, 1, 3), *b = get(connection, 1, 1, 3);
+    bed_made(&bed, 0, BASE_UNAVAILABLE);
+    bed_made(&bed, 0, BASE_UNAVAILABLE);
+    assert_int_equal(a->answer, WORKER_SEND_RETRY);
+    assert_int_equal(b->answer, WORKER_SEND_RETRY);
+    bed.now_ns += WORKER_REST_FIRST_MS * BED_MS;
+    int before = bed.together;
+    a = get(connection, 0, 1, 3);
+    assert_int_equal(bed.making_count, 1);
+    bed_make_all(&bed);
+    assert_int_equal(a->answer, WORKER_SEND_DATA);
+    b = get(connection, 1, 1, 3);
+    bed_made(&bed, 0, BASE_INTERNAL);
+    assert_int_equal(b->answer, WORKER_SEND_FAIL);
+    assert_int_equal(bed.together, before);
+    bed_stop(&bed);
+}
+
+static void test_nothing_goes_along_while_draining(void **state)
+{
+    (void)state;
+    uint64_t connection = begin(16, 4);
+    learn(connection);
+    struct bed_request *a = get(connection, 0, 1, 3);
+    worker_core_drain(bed.core, bed.now_ns);
+    bed_make_all(&bed);
+    assert_int_equal(a->answer, WORKER_SEND_DATA);
+    bed_send_all(&bed);
+    assert_true(worker_core_idle(bed.core));
+    assert_int_equal(get(connection, 1, 1, 3)->answer, WORKER_SEND_DATA);
+    assert_int_equal(get(connection, 1, 1, 4)->answer, WORKER_SEND_RETRY);
+    bed_stop(&bed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_learnt_alone_then_made_together),
+        cmocka_unit_test(test_left_off_where_it_does_not_pay),
+        cmocka_unit_test(test_queued_ones_go_together_and_take_one_place),
+        cmocka_unit_test(test_only_what_will_be_asked_here),
+        cmocka_unit_test(test_memory_is_taken_from_what_is_used_later_only),
+        cmocka_unit_test(test_evicted_before_its_use_is_made_again),
+        cmocka_unit_test(test_cancelled_in_the_making),
+        cmocka_unit_test(test_a_stream_removed_in_the_middle),
+        cmocka_unit_test(test_what_failed_is_made_alone),
+        cmocka_unit_test(test_nothing_goes_along_while_draining),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

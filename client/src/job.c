@@ -218,6 +218,7 @@ static void job_destroy(struct mr_job *job)
     manifest_remote_close(&job->manifest);
     client_ledger_close(&job->ledger);
     client_core_destroy(job->core);
+    client_items_fini(&job->items);
     client_slots_fini(&job->slots);
     for (uint32_t i = 0; i < job->class_count; i++)
         free(job->classes[i]);
@@ -342,6 +343,7 @@ static enum base_code set_up(struct mr_job *job, const struct mr_job_options *op
     struct client_slots_options slots = {
         .job = options, .pipeline = &job->pipeline, .count = job->look_ahead + 1};
     enum base_code code = take_stream(job, answer, error);
+    client_items_init(&job->items, &job->stream);
     if (code == BASE_OK)
         code = take_words(job, answer, error);
     if (code == BASE_OK)

@@ -11,6 +11,7 @@
 #include "client/src/certificate.h"
 #include "client/src/client.h"
 #include "client/src/core.h"
+#include "client/src/items.h"
 #include "client/src/ledger.h"
 #include "client/src/slots.h"
 #include "proto/manifest/manifest.h"
@@ -63,6 +64,7 @@ struct mr_job {
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* a step is ready, an error, a page, closing */
     struct client_core *core;
+    struct client_items items;
     uint32_t first_epoch;
     bool closing, poked;
     int users;              /* threads inside a call */

@@ -180,7 +180,10 @@ static enum base_code verify(struct client_part *part, const struct wire_header 
             code = base_error_set(error, BASE_CORRUPT, "DATA of block %llu: row %u does not match its hash",
                                   (unsigned long long)header->block, header->from + i);
     }
-    return code;
+    if (code != BASE_OK)
+        return code;
+    uint64_t position = header->block * part->block_rows + header->from;
+    return client_items_check(part->items, header->epoch, position, rows, part->rows, header->request, error);
 }
 
 enum base_code client_part_done(struct client_part *part, int64_t now_ns, const struct wire_header *header,

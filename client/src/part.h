@@ -5,6 +5,7 @@
 #define CLIENT_PART_H
 
 #include "client/src/core.h"
+#include "client/src/items.h"
 #include "client/src/slots.h"
 #include "proto/wire/header.h"
 
@@ -15,6 +16,7 @@
 struct client_part {
     struct client_slots *slots;
     struct client_core *core;
+    struct client_items *items;
     uint64_t worker;
     uint32_t block_rows;
     bool active, scratch, headed; /* headed: the head is whole and makes sense */

@@ -635,7 +635,8 @@ void client_session_start(struct mr_job *job, uint64_t worker)
     base_buffer_init(&session->page);
     session->next = job->sessions;
     job->sessions = session;
-    session->part = (struct client_part){.slots = &job->slots, .core = job->core, .worker = worker};
+    session->part =
+        (struct client_part){.slots = &job->slots, .core = job->core, .items = &job->items, .worker = worker};
     session->timer = evtimer_new(client_loop_base(job->client->loop), on_resolve_timer, session);
     enum base_code code =
         client_part_init(&session->part, job->stream.pipeline.block_rows, job->slots.fields.count, NULL);

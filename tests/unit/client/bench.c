@@ -107,8 +107,10 @@ static void check_field(const struct bench *bench, const struct mr_batch *batch,
 
 void bench_check_batch(const struct bench *bench, const struct mr_batch *batch)
 {
+    struct scheduler_order *order = fake_order(bench->fake, batch->stream_epoch);
     for (uint32_t row = 0; row < batch->rows; row++)
-        assert_int_equal(batch->row[row].item, batch->row[row].position + 10000);
+        assert_int_equal(batch->row[row].item, scheduler_order_item(order, batch->row[row].position));
+    scheduler_order_destroy(order);
     for (int f = 0; f < batch->field_count; f++)
         check_field(bench, batch, &batch->fields[f]);
 }

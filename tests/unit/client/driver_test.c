@@ -83,6 +83,7 @@ static void test_faults(void **state)
         {"silence", FAKE_SILENT, 4, false},
         {"garbage", FAKE_GARBAGE, 2, true},
         {"a wrong hash", FAKE_WRONG_HASH, 2, true},
+        {"a wrong item", FAKE_WRONG_ITEM, 2, true},
         {"another part", FAKE_WRONG_PART, 2, true},
         {"refusal", FAKE_REFUSE, 2, false},
         {"resets for good", FAKE_RESET_MID_PART, -1, false},
@@ -316,8 +317,12 @@ static void test_bad_rows_and_names(void **state)
     }
     assert_int_equal(mr_job_item(bench.job, 15000, &item, BENCH_WAIT_MS, &error), MR_NOT_FOUND);
     assert_int_equal(mr_job_next(bench.job, &batch, BENCH_WAIT_MS, &error), MR_BAD_SAMPLE);
-    if (!strstr(error.text, "dataset photos: item 10003 (cat/picture-010003.jpg)") ||
-        !strstr(error.text, "bad_truncated"))
+    struct scheduler_order *order = fake_order(bench.fake, 0);
+    uint64_t bad = scheduler_order_item(order, 3);
+    char words[96];
+    scheduler_order_destroy(order);
+    snprintf(words, sizeof words, "dataset photos: item %d (cat/picture-%06d.jpg)", (int)bad, (int)bad);
+    if (!strstr(error.text, words) || !strstr(error.text, "bad_truncated"))
         fail_msg("%s", error.text);
     assert_int_equal(mr_job_next(bench.job, &batch, BENCH_WAIT_MS, &error),
                      MR_BAD_SAMPLE); /* it can only be closed */
@@ -332,7 +337,7 @@ static void test_bad_rows_and_names(void **state)
         assert_int_equal(batch->valid_rows, i == 0 ? 9 : 10);
         assert_int_equal(batch->valid[3], i == 1);
         assert_int_equal(labels[3], i == 0 ? -100 : 3);
-        assert_true(batch->row[3].status == MR_ROW_SUBSTITUTED && batch->row[3].used_item == 10004);
+        assert_true(batch->row[3].status == MR_ROW_SUBSTITUTED && batch->row[3].used_item == bad + 1);
         assert_string_equal(mr_cause_name(batch->row[3].cause), "bad_truncated");
         struct mr_job_stats stats = bench_stats(&bench);
         assert_true(stats.skipped == (i == 0) && stats.substituted == (i == 1));

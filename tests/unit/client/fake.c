@@ -83,10 +83,21 @@ uint32_t fake_ragged_length(uint32_t epoch, uint64_t position)
     return (uint32_t)((position * 37 + epoch) % 97);
 }
 
-static void make_row(const struct fake *fake, const struct wire_layout *layout, uint8_t *block,
-                     uint32_t epoch, uint64_t position, uint32_t row,
-                     uint64_t ragged_at[SCHEDULER_PIPELINE_FIELDS])
+struct canvas { /* a block in the making */
+    const struct fake *fake;
+    struct wire_layout layout;
+    uint8_t *block;
+    uint32_t epoch;
+    uint64_t ragged_at[SCHEDULER_PIPELINE_FIELDS];
+};
+
+static void make_row(struct canvas *canvas, uint64_t position, uint64_t item, uint32_t row)
 {
+    const struct fake *fake = canvas->fake;
+    const struct wire_layout *layout = &canvas->layout;
+    uint64_t *ragged_at = canvas->ragged_at;
+    uint8_t *block = canvas->block;
+    uint32_t epoch = canvas->epoch;
     for (int f = 0; f < layout->field_count; f++) {
         const struct scheduler_field *field = &layout->fields[f];
         uint64_t size = field->ragged ? fake_ragged_length(epoch, position) : field->max_bytes;
@@ -99,8 +110,8 @@ static void make_row(const struct fake *fake, const struct wire_layout *layout, 
             base_set_u32(block + layout->lengths[f] + row * 4, (uint32_t)size);
     }
     bool bad = fake->options.bad_status != 0 && position == fake->options.bad_position;
-    struct wire_row made = {.item = position + 10000,
-                            .used_item = position + 10000 + bad,
+    struct wire_row made = {.item = item,
+                            .used_item = item + bad,
                             .occurrence = bad ? position + 1 : 0,
                             .status = bad ? fake->options.bad_status : 0,
                             .cause = bad ? 22 : 0};
@@ -159,20 +170,25 @@ static bool reset(int fd)
 
 /* The DATA payload of a part, in one piece. */
 static uint8_t *make_part(const struct fake *fake, const struct wire_header *get, uint8_t wanted,
-                          uint64_t *length)
+                          bool wrong_item, uint64_t *length)
 {
-    struct wire_layout layout;
+    struct canvas canvas = {.fake = fake, .epoch = get->epoch};
     struct iovec iov[WIRE_PART_IOVECS];
-    uint64_t ragged_at[SCHEDULER_PIPELINE_FIELDS] = {0};
     uint32_t rows = scheduler_stream_block_rows(&fake->stream, get->block);
-    wire_layout_init(&layout, fake->stream.pipeline.fields, fake->stream.pipeline.field_count, rows);
-    uint8_t *block = calloc(1, layout.size);
-    uint8_t *scratch = malloc(wire_part_scratch_bytes(&layout, wanted, rows));
+    wire_layout_init(&canvas.layout, fake->stream.pipeline.fields, fake->stream.pipeline.field_count, rows);
+    uint8_t *block = canvas.block = calloc(1, canvas.layout.size);
+    uint8_t *scratch = malloc(wire_part_scratch_bytes(&canvas.layout, wanted, rows));
     must(block && scratch && get->to <= rows, "making a part");
-    for (uint32_t row = 0; row < rows; row++)
-        make_row(fake, &layout, block, get->epoch, get->block * fake->stream.pipeline.block_rows + row, row,
-                 ragged_at);
-    int count = wire_part_gather(&layout, block, wanted, get->from, get->to, scratch, iov, length);
+    struct scheduler_order *order = fake_order(fake, get->epoch);
+    for (uint32_t row = 0; row < rows; row++) {
+        uint64_t position = get->block * fake->stream.pipeline.block_rows + row;
+        uint64_t item = scheduler_order_item(order, position);
+        if (wrong_item && row + 1 == get->to)
+            item ^= 1;
+        make_row(&canvas, position, item, row);
+    }
+    scheduler_order_destroy(order);
+    int count = wire_part_gather(&canvas.layout, block, wanted, get->from, get->to, scratch, iov, length);
     uint8_t *payload = malloc(*length);
     must(payload != NULL, "making a part");
     for (int i = 0, at = 0; i < count; at += (int)iov[i++].iov_len)
@@ -201,7 +217,8 @@ static bool answer_data(struct connection *connection, const struct wire_header 
     header.flags = 0;
     if (manner == FAKE_WRONG_PART)
         header.block++;
-    uint8_t *payload = make_part(connection->worker->fake, get, connection->wanted, &length);
+    uint8_t *payload =
+        make_part(connection->worker->fake, get, connection->wanted, manner == FAKE_WRONG_ITEM, &length);
     header.length = length;
     if (manner == FAKE_WRONG_HASH)
         payload[length - 1] ^= 1;
@@ -619,6 +636,15 @@ void fake_stop(struct fake *fake)
 const char *fake_server(const struct fake *fake)
 {
     return fake->server_address;
+}
+
+struct scheduler_order *fake_order(const struct fake *fake, uint32_t epoch)
+{
+    const struct scheduler_stream *stream = &fake->stream;
+    struct scheduler_order *order;
+    must(scheduler_order_create(&order, stream->shuffle, stream->seed, epoch, stream->items, NULL) == BASE_OK,
+         "an order");
+    return order;
 }
 
 const struct scheduler_stream *fake_stream(const struct fake *fake)

@@ -7,6 +7,7 @@
 #define TESTS_UNIT_CLIENT_FAKE_H
 
 #include "base/error.h"
+#include "scheduler/order.h"
 #include "scheduler/stream.h"
 
 #include <stdatomic.h>
@@ -20,6 +21,7 @@ enum fake_manner {
     FAKE_SILENT,         /* reads, answers nothing */
     FAKE_GARBAGE,        /* bytes that are no frame instead of DATA */
     FAKE_WRONG_HASH,     /* one byte of a row changed */
+    FAKE_WRONG_ITEM,     /* a row says that it is of another item, and nothing else is wrong with it */
     FAKE_WRONG_PART,     /* DATA of another block under the number asked */
     FAKE_RETRY,          /* unavailable, always */
     FAKE_SLOW,           /* DATA drop by drop, over SLOW_MS */
@@ -63,8 +65,9 @@ void fake_stop_server(struct fake *fake);
 void fake_set_address(struct fake *fake, int worker, const char *address); /* that the plan tells */
 
 const struct scheduler_stream *fake_stream(const struct fake *fake);
-int fake_closes(const struct fake *fake);            /* Jobs.Close calls */
-uint64_t fake_closed_rows(const struct fake *fake);  /* that the last of them told */
+struct scheduler_order *fake_order(const struct fake *fake, uint32_t epoch); /* the caller's */
+int fake_closes(const struct fake *fake);                                    /* Jobs.Close calls */
+uint64_t fake_closed_rows(const struct fake *fake);                          /* that the last of them told */
 void fake_forget_jobs(struct fake *fake);            /* the server knows neither job nor dataset any more */
 int fake_asks(const struct fake *fake);              /* Jobs.Open and Jobs.Sync calls */
 int fake_pages(const struct fake *fake, int worker); /* that a worker was asked for */

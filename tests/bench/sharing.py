@@ -6,7 +6,7 @@ A server, two workers of one prep thread each, and trainers that take batches as
 Rounds of all variants are interleaved, so that what else the machine does befalls all alike; medians are shown.
 
   samples/s     handed to all jobs together
-  prepared      rows made by the workers for each row of the epoch that the jobs went through: 1 is each item once
+  prepared      how often the workers made each row of the epochs that the jobs went through: 1 is once for all
   CPU us/item   of workers and of trainers, for each sample handed to a job
   P, T          CPU of preparing an item, and of sending, receiving, checking and handing it over once. T is one job's that
                 reads a staged epoch (nothing is prepared), workers and trainer together; P is that of one job, less T.
@@ -76,11 +76,14 @@ class Bench:
         begin = max(points[0][0] for points in lines) + int(SETTLE_S * 1e9)
         end = min(begin + int(self.seconds * 1e9), min(points[-1][0] for points in lines))
         assert end > begin, "the jobs did not all read at once: give more --seconds"
+        blocks = [block for i in seen_bytes for block in self.blocks_made(i, seen_bytes[i])]
         return {
             "rows": [Line([p[:2] for p in points]).during(begin, end) for points in lines],
             "trainers_s": sum(Line([p[::2] for p in points]).during(begin, end) for points in lines) / 1e9,
             "workers_s": Line(cpu).during(begin, end),
-            "made": sum(self.made(i, seen_bytes[i], begin, end) for i in seen_bytes),
+            "made": sum(rows for at_ns, *_, rows in blocks if begin <= at_ns < end),
+            "prepared": len({options.get("seed") for options in jobs}) * sum(rows for *_, rows in blocks)
+            / max(1, sum({block[1:4]: block[4] for block in blocks}.values())),
             "seconds": (end - begin) / 1e9,
         }
 
@@ -91,14 +94,13 @@ class Bench:
             ticks += int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK")
 
-    def made(self, i, from_byte, begin_ns, end_ns):
-        """Rows of blocks that were ready between two monotonic times."""
-        wall = time.time() - time.monotonic()
+    def blocks_made(self, i, from_byte):
+        """(monotonic ns, stream, epoch, block, rows) of each."""
+        wall_s = time.time() - time.monotonic()
         with open(self.cluster.path(f"worker-{i}.log")) as log:
             log.seek(from_byte)
-            blocks = re.findall(r"^(\S+)Z .* id=block_made .*rows=(\d+)", log.read(), re.M)
-        at_ns = [((datetime_s(when) - wall) * 1e9, int(rows)) for when, rows in blocks]
-        return sum(rows for when, rows in at_ns if begin_ns <= when < end_ns)
+            found = re.findall(r"^(\S+)Z .* id=block_made stream=(\w+) epoch=(\d+) block=(\d+) rows=(\d+)", log.read(), re.M)
+        return [((datetime_s(when) - wall_s) * 1e9, stream, *map(int, numbers)) for when, stream, *numbers in found]
 
     # the variants
 
@@ -150,11 +152,11 @@ def median(rounds, what):
 def summary(rounds):
     """The table's rows, and the ratio beside its bar."""
     table = []
-    for name, (count, _) in VARIANTS.items():
+    for name in VARIANTS:
         runs = [r[name] for r in rounds]
         table.append({
             "jobs": name, "samples_per_s": median(runs, rate),
-            "prepared_per_item_epoch": median(runs, lambda r: r["made"] * count / sum(r["rows"])),
+            "prepared_per_item_epoch": median(runs, lambda r: r["prepared"]),
             "workers_us": median(runs, lambda r: 1e6 * r["workers_s"] / sum(r["rows"])),
             "trainers_us": median(runs, lambda r: 1e6 * r["trainers_s"] / sum(r["rows"])),
             "cores": median(runs, lambda r: cpu_s(r) / r["seconds"])})

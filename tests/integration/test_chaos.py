@@ -26,7 +26,7 @@ CHAOS_S = 3.5   # how long harm is done
 RECOVER_S = 60  # for all jobs to end after it; far more than needed on a busy machine
 JOBS = (("a", 16, 1), ("b", 20, 2), ("c", 50, 1))
 PACE = 80  # rows a second and rank: the epochs must outlast the chaos
-AT_ONCE = 7  # seeds side by side: nearly all of their time is waiting
+AT_ONCE = 5  # seeds side by side: nearly all of their time is waiting
 CONTROL = ("delay", "throttle", "reset", "close", "hole", "half-dead")  # gRPC has no checksum of its own without TLS
 
 
@@ -59,7 +59,7 @@ class Job:
                     f.write(text + "\n")
             name = f"{self.name}-{rank}-{self.starts}"
             options = dict(job=self.name, rank=rank, world=self.world, batch=self.batch, tail="exact", epochs=EPOCHS, rows=False,
-                           pace=PACE // self.world, cursor_out=path, ledger=self.cluster.path("ledgers"), timeout_ms=30000)
+                           pace=PACE // self.world, cursor_out=path, ledger=self.cluster.path("ledgers"), timeout_ms=1000 * RECOVER_S)
             if text:
                 options["cursor_in"] = path
             self.ranks.append(self.cluster.trainer(name, "photos", server=self.server, **options))

@@ -50,7 +50,9 @@
 #define WORKER_REST_FIRST_MS 100     /* after an unavailable item; doubles ... */
 #define WORKER_REST_MOST_MS 5000     /* ... up to this */
 #define WORKER_LATE_MS 20000 /* in the making for so long (storage hangs): those who wait may ask elsewhere */
-#define WORKER_REFUSALS_MAX 64  /* of requests that make no sense, on one connection; then it is dropped */
+#define WORKER_REFUSALS_MAX 64 /* of requests that make no sense, on one connection; then it is dropped */
+#define WORKER_CANCELLED_MAX                                                                                 \
+    64 /* times requests_max: cancelled while they are sent, on one handle; then, too */
 #define WORKER_CLAIMS_MAX 65536 /* of one stream */
 #define WORKER_LEARN_BLOCKS 8   /* learn_blocks, if 0 */
 #define WORKER_LEARN_AGAIN 1000 /* learn_again, if 0 */

@@ -101,12 +101,13 @@ struct worker_request {
     uint32_t epoch; /* as asked */
     uint16_t from, to;
     bool sending, orphan;                        /* orphan: its connection is gone, only the pin is left */
+    bool cancelled;                              /* while it is sent: the client counts it no more */
     uint32_t block_next, block_before;           /* waiters of the block */
     uint32_t connection_next, connection_before; /* requests of the connection */
 };
 
 struct worker_handle {
-    uint32_t number, stream, claim, inflight;
+    uint32_t number, stream, claim, inflight, cancelled; /* inflight: of these, cancelled ones, too */
 };
 
 struct worker_connection {

@@ -60,6 +60,7 @@ static void leave_connection(struct worker_core *core, uint32_t index)
         worker_request_at(core, request->connection_next)->connection_before = request->connection_before;
     connection->requests--;
     connection->handles[request->handle].inflight--;
+    connection->handles[request->handle].cancelled -= request->cancelled;
 }
 
 /* ---- ends ---- */
@@ -344,7 +345,8 @@ void worker_core_get(struct worker_core *core, int64_t now_ns, uint64_t connecti
         refuse(core, connection_handle, get, wrong);
         return;
     }
-    if (handle->inflight >= 2 * core->options.requests_max) {
+    if (handle->inflight - handle->cancelled >= 2 * core->options.requests_max ||
+        handle->cancelled >= WORKER_CANCELLED_MAX * core->options.requests_max) {
         worker_session_drop(core, (uint32_t)connection_handle, BASE_TOO_LARGE, "too many requests in flight");
         return;
     }
@@ -384,9 +386,15 @@ void worker_core_cancel(struct worker_core *core, int64_t now_ns, uint64_t conne
     if (!connection || connection->dropped)
         return;
     uint32_t index = find_request(core, connection, id);
-    if (index == WORKER_NONE || worker_request_at(core, index)->sending)
+    if (index == WORKER_NONE)
         return;
-    uint32_t block = worker_request_at(core, index)->block;
+    struct worker_request *request = worker_request_at(core, index);
+    if (request->sending) { /* it is sent to its end, and the client asks the next one meanwhile */
+        connection->handles[request->handle].cancelled += !request->cancelled;
+        request->cancelled = true;
+        return;
+    }
+    uint32_t block = request->block;
     worker_request_end(core, index);
     core->counts.cancelled++;
     abandon(core, block);

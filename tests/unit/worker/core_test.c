@@ -262,6 +262,30 @@ static void test_too_many_in_flight_drop_the_connection(void **state)
     bed_stop(&bed);
 }
 
+/* A reader that stands still for a moment, and whose client asks elsewhere meanwhile, was dropped as greedy. */
+static void test_cancelled_sends_are_not_in_flight(void **state)
+{
+    (void)state;
+    uint64_t connection = begin(8);
+    bed_plan(&bed, 0, 4, 1);
+    bed_get(&bed, connection, 0, 0, 0);
+    bed_make_all(&bed); /* staged: all that ask for it are sent at once */
+    for (int round = 0; round < WORKER_CANCELLED_MAX; round++)
+        for (int i = 0; i < 4; i++) {
+            struct bed_request *sent = bed_get(&bed, connection, 0, 0, 0);
+            assert_int_equal(sent->answer, WORKER_SEND_DATA);
+            for (int twice = 0; twice < 2; twice++)
+                worker_core_cancel(bed.core, bed.now_ns, connection, (uint64_t)(sent - bed.requests));
+        }
+    assert_int_equal(bed.drops, 0);
+    bed_get(&bed, connection, 0, 0, 0); /* but not for ever */
+    assert_int_equal(bed.drops, 1);
+    worker_core_closed(bed.core, bed.now_ns, connection);
+    bed_send_all(&bed);
+    assert_true(worker_core_idle(bed.core));
+    bed_stop(&bed);
+}
+
 static void test_stale_handles_are_ignored(void **state)
 {
     (void)state;
@@ -622,6 +646,7 @@ int main(void)
         cmocka_unit_test(test_what_is_out_of_range_fails),
         cmocka_unit_test(test_opens_that_are_refused),
         cmocka_unit_test(test_too_many_in_flight_drop_the_connection),
+        cmocka_unit_test(test_cancelled_sends_are_not_in_flight),
         cmocka_unit_test(test_stale_handles_are_ignored),
         cmocka_unit_test(test_single_flight_serves_everyone),
         cmocka_unit_test(test_waiting_is_told_every_tick),

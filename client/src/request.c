@@ -104,7 +104,8 @@ static struct client_peer *target(struct client_core *core, struct client_reques
             return peer;
         request->avoid = request->fixed;
         request->fixed = 0;
-        request->insist = request->death = true;
+        request->insist = true;
+        request->death |= peer && client_peer_is_down(core, peer); /* not of one that the plan has let go */
     }
     uint64_t home = core->plan.primary[request->plan_slot];
     if (request->avoid == 0) {

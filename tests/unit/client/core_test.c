@@ -143,6 +143,34 @@ static void test_moved(void **state)
     desk_finish(&desk);
 }
 
+/* A drained worker was counted as a dead one: a part to be asked there again went elsewhere for a death. */
+static void test_retry_at_one_that_leaves(void **state)
+{
+    struct client_core_options options = desk_options();
+    struct base_error cause = desk_cause(BASE_UNAVAILABLE, "item 5: gone");
+    struct desk desk;
+    (void)state;
+    desk_start(&desk, &options, 2, 100);
+    struct client_action get = *desk_find(&desk, CLIENT_ACTION_GET);
+    client_core_moved(desk.core, desk.now_ns, get.worker, get.request, 2);
+    desk_act(&desk);
+    get = *desk_find(&desk, CLIENT_ACTION_GET);
+    assert_true(get.insist && get.worker == 2);
+    client_core_retry(desk.core, desk.now_ns, 2, get.request, 10, &cause); /* to be asked there again */
+    desk_give_plan(&desk, 1);                                              /* without worker 2 */
+    desk_later(&desk, 200);
+    bool found = false;
+    for (int i = 0; i < desk.count; i++) {
+        const struct client_action *action = &desk.actions[i];
+        if (action->kind != CLIENT_ACTION_GET || action->block != get.block || action->from != get.from)
+            continue;
+        assert_true(action->worker == 1 && action->insist && !action->death);
+        found = true;
+    }
+    assert_true(found);
+    desk_finish(&desk);
+}
+
 static void test_retry(void **state)
 {
     struct client_core_options options = desk_options();
@@ -639,6 +667,7 @@ int main(void)
         cmocka_unit_test(test_caps),
         cmocka_unit_test(test_hold),
         cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_retry_at_one_that_leaves),
         cmocka_unit_test(test_retry),
         cmocka_unit_test(test_unavailable),
         cmocka_unit_test(test_fail),

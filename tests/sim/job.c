@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/sim/sim.h"
+#include "tests/sim/check.h"
 
 #include <string.h>
 
@@ -19,11 +19,11 @@ static struct scheduler_cursor normal(const struct sim_shape *shape, struct sche
 
 static void draw_shape(struct sim_job *job, struct sim_shape *shape)
 {
-    struct sim_random *random = &job->world->random;
+    struct sim_random *random = &job->random;
     shape->items = job->world->items;
     shape->tail = job->tail;
     do {
-        shape->world = (uint32_t)sim_random_between(random, 1, SIM_RANKS);
+        shape->world = (uint32_t)sim_random_between(random, 1, job->world->rules.large ? SIM_RANKS : 3);
         shape->batch = (uint32_t)sim_random_between(random, 1, 64);
         if (sim_random_chance(random, 300))
             shape->batch = (uint32_t)sim_random_between(random, 1, 4);
@@ -48,37 +48,57 @@ static void begin_rank(void *who, uint64_t what)
         sim_rank_begin(rank);
 }
 
+static void resume_at(struct sim_launch *launch)
+{
+    const struct sim_job *job = launch->job;
+    launch->resumes = job->has_saved;
+    if (!job->has_saved)
+        return;
+    const struct scheduler_stream *stream = &job->stream->identity;
+    launch->resume = (struct scheduler_job_cursor){.at = job->saved, .first_epoch = job->first_epoch};
+    memcpy(launch->resume.dataset_version, stream->dataset_version, BASE_SHA256_BYTES);
+    memcpy(launch->resume.fingerprint, stream->fingerprint, sizeof stream->fingerprint);
+    memcpy(launch->resume.stream, stream->hash, BASE_SHA256_BYTES);
+}
+
+static void add_rank(struct sim_launch *launch, uint32_t index)
+{
+    struct sim_job *job = launch->job;
+    struct sim_world *world = job->world;
+    struct sim_rank *rank = sim_memory_get(&world->memory, sizeof *rank);
+    uint64_t host = SIM_HOST_RANKS + (uint64_t)job->index * SIM_RANKS + index;
+    launch->ranks[index] = rank;
+    *rank = (struct sim_rank){.world = world, .job = job, .launch = launch, .rank = index};
+    sim_process_init(&rank->process, world, host,
+                     sim_random_of(world->seed, SIM_DRAWS_RANK, host << 20 | launch->number));
+    sim_process_at(&rank->process,
+                   world->now_ns + sim_random_between(&rank->process.random, 0, world->rules.stagger_ns),
+                   begin_rank, rank, 0);
+}
+
 void sim_job_launch(void *who, uint64_t unused)
 {
     struct sim_job *job = who;
     struct sim_world *world = job->world;
     struct sim_launch *before = job->launch;
-    struct sim_launch *launch = sim_memory_get(&world->memory, sizeof *launch);
-    const struct scheduler_stream *stream = &job->candidate->stream;
     (void)unused;
+    if (job->done)
+        return;
+    struct sim_launch *launch = sim_memory_get(&world->memory, sizeof *launch);
     launch->job = job;
     launch->before = before;
     launch->mixed = before && (before->half || before->mixed);
     launch->number = ++job->launches;
-    if (before && sim_random_chance(&world->random, 500))
+    if (before && sim_random_chance(&job->random, 500))
         sim_job_draw(job);
     launch->shape = job->shape;
-    launch->resumes = job->has_saved;
-    launch->resume = (struct scheduler_job_cursor){.at = job->saved, .first_epoch = job->first_epoch};
-    memcpy(launch->resume.dataset_version, stream->dataset_version, BASE_SHA256_BYTES);
-    memcpy(launch->resume.fingerprint, stream->fingerprint, sizeof stream->fingerprint);
-    memcpy(launch->resume.stream, stream->hash, BASE_SHA256_BYTES);
+    resume_at(launch);
     job->launch = launch;
     job->progress_ns = world->now_ns;
     sim_trace(world, "%s: launch %u, world %u, batch %u, stream %d", job->name, launch->number,
               launch->shape.world, launch->shape.batch, job->candidate->index);
-    for (uint32_t i = 0; i < launch->shape.world; i++) {
-        struct sim_rank *rank = sim_memory_get(&world->memory, sizeof *rank);
-        launch->ranks[i] = rank;
-        *rank = (struct sim_rank){.world = world, .job = job, .launch = launch, .rank = i};
-        sim_at(world, world->now_ns + sim_random_between(&world->random, 0, world->rules.stagger_ns),
-               begin_rank, rank, 0);
-    }
+    for (uint32_t i = 0; i < launch->shape.world; i++)
+        add_rank(launch, i);
 }
 
 static void kill_rank(void *who, uint64_t what)
@@ -95,23 +115,23 @@ static void end_launch(struct sim_job *job, bool zombies)
     for (uint32_t i = 0; i < launch->shape.world; i++)
         launch->half |= !launch->ranks[i]->core;
     for (uint32_t i = 0; i < launch->shape.world; i++) {
-        int64_t after_ns = sim_random_between(&world->random, 0, zombies ? 8 * SIM_S : 300 * SIM_MS);
+        int64_t after_ns = sim_random_between(&job->random, 0, zombies ? 8 * SIM_S : 300 * SIM_MS);
         sim_at(world, world->now_ns + after_ns, kill_rank, launch->ranks[i], 0);
     }
 }
 
-void sim_job_crash(struct sim_job *job, bool zombies)
+void sim_job_crash(struct sim_job *job, struct sim_random *random, bool zombies)
 {
     struct sim_world *world = job->world;
     struct sim_launch *launch = job->launch;
     if (job->done || !launch || launch->over)
         return;
-    uint32_t first = (uint32_t)sim_random_between(&world->random, 0, launch->shape.world - 1);
+    uint32_t first = (uint32_t)sim_random_between(random, 0, launch->shape.world - 1);
     sim_trace(world, "%s/%u crashes", job->name, first);
     end_launch(job, zombies);
     sim_rank_kill(launch->ranks[first]);
-    sim_at(world, world->now_ns + sim_random_between(&world->random, 400 * SIM_MS, 12 * SIM_S),
-           sim_job_launch, job, 0);
+    sim_at(world, world->now_ns + sim_random_between(random, 400 * SIM_MS, 12 * SIM_S), sim_job_launch, job,
+           0);
 }
 
 static void finish(struct sim_job *job)
@@ -119,6 +139,22 @@ static void finish(struct sim_job *job)
     job->done = true;
     job->world->jobs_done++;
     sim_trace(job->world, "%s is done", job->name);
+}
+
+void sim_job_leave(struct sim_job *job)
+{
+    struct sim_launch *launch = job->launch;
+    if (job->done || !launch || launch->over)
+        return;
+    sim_trace(job->world, "%s is ended by its user", job->name);
+    launch->over = true;
+    for (uint32_t i = 0; i < launch->shape.world; i++) {
+        if (launch->ranks[i]->core && !launch->ranks[i]->dead)
+            sim_rank_finish(launch->ranks[i]);
+        else
+            sim_rank_kill(launch->ranks[i]);
+    }
+    finish(job);
 }
 
 void sim_job_failed(struct sim_rank *rank)
@@ -132,9 +168,9 @@ void sim_job_failed(struct sim_rank *rank)
         finish(job);
         return;
     }
-    if (job->world->calm && ++job->refusals > 30)
-        sim_fail(job->world, "%s is refused again and again", job->name);
-    sim_job_crash(job, false);
+    job->refusals += job->world->calm;
+    sim_check_refused(job);
+    sim_job_crash(job, &job->random, false);
 }
 
 /* ---- the ledger ---- */
@@ -148,20 +184,15 @@ static void begin_ledger(struct sim_rank *rank)
         job->delivered = sim_memory_get(&world->memory, size);
     memset(job->delivered, 0, size);
     job->first_epoch = rank->first_epoch;
-    if (job->join == SCHEDULER_JOIN_NOW && (rank->at.epoch != 0 || rank->at.position != 0))
-        sim_fail(world, "%s joins now and begins at (%u, %llu)", job->name, rank->at.epoch,
-                 (unsigned long long)rank->at.position);
-    if (rank->at.epoch != rank->first_epoch ||
-        (job->join != SCHEDULER_JOIN_PARTIAL && rank->at.position != 0))
-        sim_fail(world, "%s begins at (%u, %llu) with first epoch %u", job->name, rank->at.epoch,
-                 (unsigned long long)rank->at.position, rank->first_epoch);
+    job->stream = rank->stream;
+    sim_check_start(rank);
 }
 
 /* Its leases run: after a restart, too, until they are over. */
 bool sim_job_kept(const struct sim_launch *launch)
 {
     const struct sim_world *world = launch->job->world;
-    int64_t up_ns = world->now_ns - world->server.started_ns;
+    int64_t up_ns = sim_process_now_ns(&world->server.process) - world->server.started_ns;
     return !launch->lost && !launch->mixed &&
            (up_ns < world->rules.cluster.lease_ms * SIM_MS || world->rules.quiet);
 }
@@ -169,21 +200,13 @@ bool sim_job_kept(const struct sim_launch *launch)
 /* The ranks of a launch begin at one place, unless the server lost those before: then trainers refuse to begin. */
 static void split(struct sim_rank *rank)
 {
-    const struct sim_launch *launch = rank->launch;
-    if (sim_job_kept(launch))
-        sim_fail(rank->world, "%s/%u begins at (%u, %llu), the ranks before it at (%u, %llu)",
-                 rank->job->name, rank->rank, rank->at.epoch, (unsigned long long)rank->at.position,
-                 launch->start.epoch, (unsigned long long)launch->start.position);
-    else
-        sim_job_crash(rank->job, false);
+    sim_check_together(rank);
+    sim_job_crash(rank->job, &rank->job->random, false);
 }
 
 void sim_job_fenced(struct sim_rank *rank)
 {
-    const struct sim_launch *launch = rank->launch;
-    if (launch == rank->job->launch && !launch->over && sim_job_kept(launch))
-        sim_fail(rank->world, "%s/%u is fenced, though nobody has started its job anew", rank->job->name,
-                 rank->rank);
+    sim_check_fenced(rank);
     sim_job_failed(rank);
 }
 
@@ -194,17 +217,19 @@ void sim_job_started(struct sim_rank *rank)
     if (launch != job->launch)
         return;
     if (launch->started) {
-        if (!same(rank->at, launch->start) || rank->first_epoch != job->first_epoch)
+        if (!same(rank->at, launch->start) || rank->first_epoch != job->first_epoch ||
+            rank->stream != launch->stream)
             split(rank);
         return;
     }
     struct scheduler_cursor wanted = normal(&launch->shape, launch->resume.at);
     if (!launch->resumes)
         begin_ledger(rank);
-    else if (!same(rank->at, wanted) || rank->first_epoch != job->first_epoch)
-        sim_fail(job->world, "%s resumes at (%u, %llu), not (%u, %llu)", job->name, rank->at.epoch,
-                 (unsigned long long)rank->at.position, wanted.epoch, (unsigned long long)wanted.position);
+    else
+        sim_check_resume(rank, wanted);
     launch->started = true;
+    job->progress_ns = job->world->now_ns;
+    launch->stream = rank->stream;
     launch->start = launch->whole_at = job->saved = rank->at;
     job->has_saved = true;
 }
@@ -218,9 +243,7 @@ static void save(struct sim_job *job)
         const uint16_t *row =
             job->delivered + (size_t)(job->saved.epoch - job->first_epoch) * launch->shape.items;
         for (uint64_t p = step.begin; p < step.begin + step.valid; p++)
-            if (row[p] != launch->number)
-                sim_fail(job->world, "%s: position (%u, %llu) was not delivered before its cursor was saved",
-                         job->name, job->saved.epoch, (unsigned long long)p);
+            sim_check_saved(job, p, row[p] == launch->number);
         job->saved = sim_model_next(&launch->shape, job->saved);
     }
 }
@@ -232,40 +255,8 @@ static void note_delivered(struct sim_rank *rank, uint64_t position)
     if (rank->launch != job->launch || rank->launch->over)
         return; /* a zombie: what it has does not count */
     uint16_t *by = &job->delivered[(size_t)epoch * rank->launch->shape.items + position];
-    if (*by == rank->launch->number)
-        sim_fail(job->world, "%s/%u: position (%u, %llu) is delivered twice", job->name, rank->rank,
-                 rank->at.epoch, (unsigned long long)position);
+    sim_check_once(rank, position, *by == rank->launch->number);
     *by = rank->launch->number;
-}
-
-static bool is_valid(const struct sim_job *job, const struct wire_row *row)
-{
-    return row->status == WIRE_ROW_OK ||
-           (row->status == WIRE_ROW_SUBSTITUTED && job->on_bad != CLIENT_ON_BAD_SKIP);
-}
-
-static void check_row(struct sim_rank *rank, const struct client_step *step, const struct sim_step *wanted,
-                      uint32_t i)
-{
-    uint64_t position = wanted->begin + (wanted->offset + i) % wanted->valid;
-    const struct wire_row *got = &step->rows[i];
-    struct wire_row row;
-    sim_model_row(rank->candidate, rank->at.epoch, position, &row);
-    bool counts = wanted->offset + i < wanted->valid;
-    if (got->item != row.item || got->used_item != row.used_item || got->hash != row.hash ||
-        got->occurrence != row.occurrence || got->status != row.status)
-        sim_fail(rank->world, "%s/%u: row %u of (%u, %llu) holds item %llu, not %llu", rank->job->name,
-                 rank->rank, i, rank->at.epoch, (unsigned long long)position, (unsigned long long)got->item,
-                 (unsigned long long)row.item);
-    uint64_t payload = rank->payload[(uint64_t)step->slot * rank->launch->shape.batch + i];
-    if (i < step->distinct && payload != sim_model_payload(rank->candidate, &row))
-        sim_fail(rank->world, "%s/%u: the bytes of row %u of (%u, %llu) are another row's", rank->job->name,
-                 rank->rank, i, rank->at.epoch, (unsigned long long)position);
-    if ((step->valid[i] != 0) != (counts && is_valid(rank->job, &row)))
-        sim_fail(rank->world, "%s/%u: row %u of (%u, %llu) is %s", rank->job->name, rank->rank, i,
-                 rank->at.epoch, (unsigned long long)position, step->valid[i] ? "valid" : "not valid");
-    if (counts)
-        note_delivered(rank, position);
 }
 
 static void advance_whole(struct sim_launch *launch)
@@ -292,21 +283,14 @@ void sim_job_took(struct sim_rank *rank, const struct client_step *step)
     struct sim_world *world = job->world;
     const struct sim_shape *shape = &rank->launch->shape;
     struct sim_step wanted = sim_model_step(shape, rank->rank, rank->at.position);
-    uint64_t distinct = wanted.rows < wanted.valid ? wanted.rows : wanted.valid;
-    if (rank->at.epoch - rank->first_epoch >= job->epochs)
-        sim_fail(world, "%s/%u is given a step after its last", job->name, rank->rank);
-    if (step->epoch != rank->at.epoch || step->batch.step_begin != rank->at.position ||
-        step->batch.rows != wanted.rows || step->distinct != distinct)
-        sim_fail(world, "%s/%u is given %u rows of the step at (%u, %llu), not %u of (%u, %llu)", job->name,
-                 rank->rank, step->batch.rows, step->epoch, (unsigned long long)step->batch.step_begin,
-                 wanted.rows, rank->at.epoch, (unsigned long long)rank->at.position);
-    for (uint32_t i = 0; i < wanted.rows && !world->failed; i++)
-        check_row(rank, step, &wanted, i);
+    sim_check_step(rank, step, &wanted);
+    for (uint32_t i = 0; i < wanted.rows && !world->failed; i++) {
+        sim_check_row(rank, step, &wanted, i);
+        if (wanted.offset + i < wanted.valid)
+            note_delivered(rank, wanted.begin + wanted.offset + i);
+    }
     rank->at = sim_model_next(shape, rank->at);
-    if (!same(step->after, rank->at) || !same(client_core_cursor(rank->core), rank->at))
-        sim_fail(world, "%s/%u: the cursor is (%u, %llu), not (%u, %llu)", job->name, rank->rank,
-                 step->after.epoch, (unsigned long long)step->after.position, rank->at.epoch,
-                 (unsigned long long)rank->at.position);
+    sim_check_cursor(rank, step);
     rank->taken++;
     job->progress_ns = world->progress_ns = world->now_ns;
     advance_whole(rank->launch);
@@ -316,19 +300,14 @@ void sim_job_ended(struct sim_rank *rank)
 {
     struct sim_job *job = rank->job;
     struct sim_launch *launch = rank->launch;
-    if (rank->at.epoch - rank->first_epoch < job->epochs)
-        sim_fail(job->world, "%s/%u ends at (%u, %llu)", job->name, rank->rank, rank->at.epoch,
-                 (unsigned long long)rank->at.position);
+    sim_check_end(rank);
     sim_rank_finish(rank);
     if (launch != job->launch || launch->over)
         return;
     for (uint32_t i = 0; i < launch->shape.world; i++)
         if (!launch->ranks[i]->done)
             return;
-    for (uint32_t i = 0; i < launch->shape.world; i++)
-        if (launch->ranks[i]->taken != launch->whole)
-            sim_fail(job->world, "%s: rank %u had %llu steps, another %llu", job->name, i,
-                     (unsigned long long)launch->ranks[i]->taken, (unsigned long long)launch->whole);
+    sim_check_even(job);
     save(job);
     launch->over = true;
     finish(job);

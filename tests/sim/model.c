@@ -5,10 +5,10 @@
 static const struct scheduler_order *order_of(struct sim_candidate *candidate, uint32_t epoch)
 {
     if (epoch >= SIM_EPOCHS) {
-        sim_fail(candidate->world, "epoch %u is asked for", epoch);
+        sim_fail(candidate->world, "epochs", "epoch %u is asked for", epoch);
         epoch = 0;
     }
-    const struct scheduler_stream *stream = &candidate->stream;
+    const struct scheduler_stream *stream = &candidate->asked;
     if (!candidate->orders[epoch])
         scheduler_order_create(&candidate->orders[epoch], stream->shuffle, stream->seed, epoch, stream->items,
                                NULL);
@@ -21,9 +21,10 @@ static bool is_bad(const struct sim_candidate *candidate, uint64_t item)
     return base_hash_xxh3(key, sizeof key) % 1000 < (uint64_t)candidate->bad_permille;
 }
 
-void sim_model_row(struct sim_candidate *candidate, uint32_t epoch, uint64_t position, struct wire_row *row)
+void sim_model_row(struct sim_stream *live, uint32_t epoch, uint64_t position, struct wire_row *row)
 {
-    const struct scheduler_stream *stream = &candidate->stream;
+    struct sim_candidate *candidate = live->candidate;
+    const struct scheduler_stream *stream = &candidate->asked;
     uint32_t key = stream->uses_epoch ? epoch : 0;
     uint64_t item = scheduler_order_item(order_of(candidate, key), position);
     *row = (struct wire_row){.item = item, .used_item = item};
@@ -36,12 +37,13 @@ void sim_model_row(struct sim_candidate *candidate, uint32_t epoch, uint64_t pos
     }
     uint64_t parts[5] = {row->used_item, row->occurrence, key, stream->uses_epoch ? position : 0,
                          stream->seed};
-    row->hash = base_hash_xxh3(parts, sizeof parts) ^ (uint64_t)candidate->index << 56;
+    row->hash =
+        base_hash_xxh3(parts, sizeof parts) ^ (uint64_t)candidate->index << 56 ^ (uint64_t)live->build << 48;
 }
 
-uint64_t sim_model_payload(const struct sim_candidate *candidate, const struct wire_row *row)
+uint64_t sim_model_payload(const struct sim_stream *stream, const struct wire_row *row)
 {
-    return row->hash * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)candidate->index;
+    return row->hash * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)stream->candidate->index;
 }
 
 /* ---- steps ---- */

@@ -26,6 +26,12 @@ bool sim_random_chance(struct sim_random *random, int permille)
     return permille > 0 && sim_random_between(random, 0, 999) < permille;
 }
 
+struct sim_random sim_random_of(uint64_t seed, enum sim_draws draws, uint64_t index)
+{
+    uint64_t key[3] = {seed, draws, index};
+    return (struct sim_random){base_hash_xxh3(key, sizeof key)};
+}
+
 /* ---- events ---- */
 
 static bool sooner(const struct sim_event *a, const struct sim_event *b)
@@ -41,13 +47,14 @@ static void *grown(void *from, size_t size)
     return to;
 }
 
-void sim_queue_put(struct sim_queue *queue, int64_t at_ns, sim_run *run, void *who, uint64_t what)
+void sim_queue_put(struct sim_queue *queue, const struct sim_event *wanted)
 {
     if (queue->count == queue->capacity) {
         queue->capacity = queue->capacity ? 2 * queue->capacity : 1024;
         queue->events = grown(queue->events, queue->capacity * sizeof *queue->events);
     }
-    struct sim_event event = {at_ns, queue->serial++, run, who, what};
+    struct sim_event event = *wanted;
+    event.serial = queue->serial++;
     size_t at = queue->count++;
     while (at > 0 && sooner(&event, &queue->events[(at - 1) / 2])) {
         queue->events[at] = queue->events[(at - 1) / 2];

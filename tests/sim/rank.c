@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/sim/sim.h"
+#include "tests/sim/check.h"
 
 #include <string.h>
 
@@ -13,14 +13,19 @@
 #define STALL_NS SIM_S
 #define OWN_NUMBER (UINT64_C(1) << 63)
 
+static int64_t now_of(const struct sim_rank *rank)
+{
+    return sim_process_now_ns(&rank->process);
+}
+
 /* ---- opening and syncing ---- */
 
 static void send_open(struct sim_rank *rank)
 {
     struct sim_launch *launch = rank->launch;
     struct sim_job *job = rank->job;
-    const struct scheduler_stream *stream = &job->candidate->stream;
-    struct sim_call *call = sim_server_call(rank->world, SIM_JOB_OPEN);
+    const struct scheduler_stream *stream = &job->candidate->asked;
+    struct sim_call *call = sim_server_call(&rank->process, SIM_JOB_OPEN);
     call->rank = rank;
     call->open = (struct scheduler_job_request){.job = job->name,
                                                 .rank = rank->rank,
@@ -35,6 +40,7 @@ static void send_open(struct sim_rank *rank)
                                                 .sample_text = stream->sample_text,
                                                 .pipeline_text = job->candidate->preset_text,
                                                 .join = job->join,
+                                                .weight = job->weight,
                                                 .generation = rank->generation};
     memcpy(call->open.dataset_version, stream->dataset_version, BASE_SHA256_BYTES);
     if (launch->resumes || rank->core)
@@ -44,8 +50,8 @@ static void send_open(struct sim_rank *rank)
         call->resume.at = client_core_cursor(rank->core);
         call->resume.first_epoch = rank->first_epoch;
         memcpy(call->resume.dataset_version, stream->dataset_version, BASE_SHA256_BYTES);
-        memcpy(call->resume.fingerprint, stream->fingerprint, sizeof stream->fingerprint);
-        memcpy(call->resume.stream, stream->hash, BASE_SHA256_BYTES);
+        memcpy(call->resume.fingerprint, rank->stream->identity.fingerprint, sizeof call->resume.fingerprint);
+        memcpy(call->resume.stream, rank->stream->identity.hash, BASE_SHA256_BYTES);
     }
     rank->sync = call;
     sim_server_send(call, OPEN_NS);
@@ -53,7 +59,7 @@ static void send_open(struct sim_rank *rank)
 
 static void send_sync(struct sim_rank *rank, int64_t wait_ns)
 {
-    struct sim_call *call = sim_server_call(rank->world, SIM_JOB_SYNC);
+    struct sim_call *call = sim_server_call(&rank->process, SIM_JOB_SYNC);
     call->rank = rank;
     call->seen_revision = rank->revision;
     call->wait_ns = wait_ns;
@@ -77,16 +83,18 @@ static void on_time(void *who, uint64_t what)
 
 static void later(struct sim_rank *rank, int64_t after_ns)
 {
-    sim_at(rank->world, rank->world->now_ns + after_ns, on_time, rank, 0);
+    sim_process_at(&rank->process, rank->world->now_ns + after_ns, on_time, rank, 0);
 }
 
 static void take_plan(struct sim_rank *rank, const struct sim_answer *answer)
 {
     rank->revision = answer->revision;
-    if (answer->candidate && answer->candidate != rank->candidate)
-        sim_fail(rank->world, "%s/%u is given another stream", rank->job->name, rank->rank);
+    if (answer->stream)
+        sim_check_stream(rank, answer->stream);
+    if (answer->plan && (!rank->plan || answer->plan->plan.version > rank->plan->plan.version))
+        rank->plan = answer->plan;
     if (answer->plan)
-        client_core_plan(rank->core, rank->world->now_ns, &answer->plan->plan, answer->plan->ids,
+        client_core_plan(rank->core, now_of(rank), &answer->plan->plan, answer->plan->ids,
                          answer->plan->id_count, NULL);
 }
 
@@ -94,7 +102,7 @@ static void start_core(struct sim_rank *rank, const struct sim_answer *answer)
 {
     struct sim_world *world = rank->world;
     struct sim_launch *launch = rank->launch;
-    const struct scheduler_stream *stream = &rank->candidate->stream;
+    const struct scheduler_stream *stream = &answer->stream->identity;
     struct client_core_options options = {.shape = {.positions = stream->items,
                                                     .world = launch->shape.world,
                                                     .rank = rank->rank,
@@ -112,9 +120,11 @@ static void start_core(struct sim_rank *rank, const struct sim_answer *answer)
     struct base_error error;
     memcpy(options.family, stream->family, sizeof options.family);
     if (client_core_create(&rank->core, &options, &error) != BASE_OK) {
-        sim_fail(world, "%s/%u: %s", rank->job->name, rank->rank, error.text);
+        sim_fail(world, "start", "%s/%u: %s", rank->job->name, rank->rank, error.text);
         return;
     }
+    rank->stream = answer->stream;
+    rank->to = sim_memory_get(&world->memory, (size_t)world->worker_count * sizeof(struct sim_link *));
     size_t items = (size_t)rank->job->epochs * stream->items;
     rank->received = sim_memory_get(&world->memory, items);
     rank->payload =
@@ -173,48 +183,10 @@ void sim_rank_answer(struct sim_rank *rank, struct sim_call *call)
         later(rank, call->code == BASE_OK ? SYNC_PAUSE_NS : SYNC_AGAIN_NS);
 }
 
-/* ---- low-water ---- */
-
-static uint64_t position_of(const struct sim_step *step, uint32_t row)
-{
-    return step->begin + (step->offset + row) % step->valid;
-}
-
-/* The least position of the step at `at` that is not here; UINT64_MAX: all are. */
-static uint64_t least_missing(const struct sim_rank *rank, struct scheduler_cursor at)
-{
-    const struct sim_shape *shape = &rank->launch->shape;
-    struct sim_step step = sim_model_step(shape, rank->rank, at.position);
-    const uint8_t *received = rank->received + (size_t)(at.epoch - rank->first_epoch) * shape->items;
-    uint64_t least = UINT64_MAX;
-    for (uint32_t i = 0; i < step.rows && i < step.valid; i++)
-        if (!received[position_of(&step, i)] && position_of(&step, i) < least)
-            least = position_of(&step, i);
-    return least;
-}
-
-static void check_mark(struct sim_rank *rank, struct scheduler_cursor mark)
-{
-    if (!rank->candidate->stream.uses_epoch)
-        return; /* parts do not say of which epoch they are */
-    while (rank->low.epoch - rank->first_epoch < rank->job->epochs) {
-        uint64_t least = least_missing(rank, rank->low);
-        if (least == UINT64_MAX) {
-            rank->low = sim_model_next(&rank->launch->shape, rank->low);
-            continue;
-        }
-        if (mark.epoch > rank->low.epoch || (mark.epoch == rank->low.epoch && mark.position > least))
-            sim_fail(rank->world, "%s/%u: low-water (%u, %llu), though (%u, %llu) has not been received",
-                     rank->job->name, rank->rank, mark.epoch, (unsigned long long)mark.position,
-                     rank->low.epoch, (unsigned long long)least);
-        return;
-    }
-}
-
 void sim_rank_received(struct sim_rank *rank, const struct sim_frame *header)
 {
-    uint32_t k = rank->candidate->stream.pipeline.block_rows;
-    if (!rank->candidate->stream.uses_epoch)
+    uint32_t k = rank->stream->identity.pipeline.block_rows;
+    if (!rank->stream->identity.uses_epoch)
         return;
     size_t epoch = header->epoch - rank->first_epoch;
     for (uint32_t row = header->from; row < header->to; row++)
@@ -223,15 +195,26 @@ void sim_rank_received(struct sim_rank *rank, const struct sim_frame *header)
 
 /* ---- actions ---- */
 
+static void count_insisted(struct sim_tally *tally, const struct client_action *action)
+{
+    tally->hedged += action->hedge;
+    tally->insisted_death += action->death;
+    tally->insisted += action->insist && !action->death && !action->hedge;
+}
+
 static void ask(struct sim_rank *rank, struct sim_link *link, const struct client_action *action)
 {
     struct sim_frame *frame = sim_link_frame(rank->world, SIM_GET);
-    uint32_t in_flight, most;
-    client_core_load(rank->core, action->worker, &in_flight, &most);
-    if (in_flight > most || ++link->asked > link->cap)
-        sim_fail(rank->world, "%s/%u has %u requests in flight at worker %u, %u allowed", rank->job->name,
-                 rank->rank, link->asked, (unsigned)action->worker, link->cap);
-    check_mark(rank, action->mark);
+    link->asked++;
+    sim_trace(rank->world, "%s/%u asks worker %u for block %llu [%u, %u) of epoch %u%s%s%s", rank->job->name,
+              rank->rank, (unsigned)action->worker, (unsigned long long)action->block, action->from,
+              action->to, action->epoch, action->insist ? ", insists" : "", action->death ? ", death" : "",
+              action->hedge ? ", hedge" : "");
+    rank->world->tally.requests++;
+    count_insisted(&rank->world->tally, action);
+    sim_check_in_flight(rank, link, action);
+    sim_check_insist(rank, action);
+    sim_check_mark(rank, action->mark);
     frame->request = action->request;
     frame->handle = link->handle;
     frame->plan = action->plan;
@@ -251,11 +234,6 @@ static void send(struct sim_rank *rank, const struct client_action *action)
 {
     struct sim_link *link = rank->to[action->worker - 1];
     struct sim_frame *frame;
-    if (!link) {
-        sim_fail(rank->world, "%s/%u sends to worker %u without a connection", rank->job->name, rank->rank,
-                 (unsigned)action->worker);
-        return;
-    }
     switch (action->kind) {
     case CLIENT_ACTION_GET:
         ask(rank, link, action);
@@ -267,7 +245,7 @@ static void send(struct sim_rank *rank, const struct client_action *action)
         break;
     case CLIENT_ACTION_MARK:
         frame = sim_link_frame(rank->world, SIM_MARK);
-        check_mark(rank, action->mark);
+        sim_check_mark(rank, action->mark);
         frame->mark = action->mark;
         break;
     default:
@@ -282,20 +260,15 @@ static void send(struct sim_rank *rank, const struct client_action *action)
 static void carry_out(struct sim_rank *rank, const struct client_action *action)
 {
     struct sim_world *world = rank->world;
-    if (action->kind < CLIENT_ACTION_READY && (action->worker == 0 || action->worker > SIM_WORKERS)) {
-        sim_fail(world, "%s/%u wants worker %llu", rank->job->name, rank->rank,
-                 (unsigned long long)action->worker);
+    sim_check_connection(rank, action);
+    if (world->failed)
         return;
-    }
     switch (action->kind) {
     case CLIENT_ACTION_CONNECT:
-        if (rank->to[action->worker - 1])
-            sim_fail(world, "%s/%u dials worker %u twice", rank->job->name, rank->rank,
-                     (unsigned)action->worker);
-        else
-            sim_link_dial(rank, &world->workers[action->worker - 1]);
+        sim_link_dial(rank, &world->workers[action->worker - 1]);
         break;
     case CLIENT_ACTION_CLOSE:
+        rank->broken++;
         if (rank->to[action->worker - 1])
             sim_link_close(rank->to[action->worker - 1]);
         break;
@@ -321,22 +294,31 @@ static void on_wake(void *who, uint64_t what)
     sim_rank_drive(rank);
 }
 
+void sim_rank_wake(struct sim_rank *rank)
+{
+    rank->wake_ns = rank->world->now_ns;
+    sim_process_at(&rank->process, rank->wake_ns, on_wake, rank, 0);
+}
+
 void sim_rank_drive(struct sim_rank *rank)
 {
     struct sim_world *world = rank->world;
     struct client_action action;
     if (!rank->core)
         return;
-    for (int i = 0; !world->failed && client_core_act(rank->core, world->now_ns, &action); i++) {
+    for (int i = 0; !world->failed && client_core_act(rank->core, now_of(rank), &action); i++) {
         carry_out(rank, &action);
         if (i > 100000)
-            sim_fail(world, "%s/%u acts without an end", rank->job->name, rank->rank);
+            sim_fail(world, "actions", "%s/%u acts without an end", rank->job->name, rank->rank);
     }
     int64_t wake_ns = client_core_wake_ns(rank->core);
-    if (wake_ns == INT64_MAX || (rank->wake_ns <= wake_ns && rank->wake_ns > world->now_ns))
+    if (wake_ns == INT64_MAX)
+        return;
+    wake_ns = sim_process_when_ns(&rank->process, wake_ns);
+    if (rank->wake_ns <= wake_ns && rank->wake_ns > world->now_ns)
         return;
     rank->wake_ns = wake_ns > world->now_ns ? wake_ns : world->now_ns + 1000;
-    sim_at(world, rank->wake_ns, on_wake, rank, 0);
+    sim_process_at(&rank->process, rank->wake_ns, on_wake, rank, 0);
 }
 
 /* ---- the trainer ---- */
@@ -348,12 +330,12 @@ void sim_rank_try(struct sim_rank *rank)
     if (rank->trying || !rank->wanting)
         return;
     rank->trying = true;
-    sim_at(rank->world, rank->world->now_ns, on_try, rank, 0);
+    sim_process_at(&rank->process, rank->world->now_ns, on_try, rank, 0);
 }
 
 static void release_oldest(struct sim_rank *rank)
 {
-    client_core_release(rank->core, rank->world->now_ns, rank->held[0]);
+    client_core_release(rank->core, now_of(rank), rank->held[0]);
     rank->held_count--;
     memmove(rank->held, rank->held + 1, rank->held_count * sizeof rank->held[0]);
 }
@@ -378,38 +360,24 @@ static void took(struct sim_rank *rank, const struct client_step *step)
     rank->wanting = false;
     sim_job_took(rank, step);
     int64_t pace_ns = rank->job->pace_ns;
-    sim_at(world, world->now_ns + sim_random_between(&world->random, pace_ns / 2, pace_ns * 3 / 2), on_paced,
-           rank, 0);
-}
-
-static bool has_bad(const struct sim_rank *rank)
-{
-    struct sim_step step = sim_model_step(&rank->launch->shape, rank->rank, rank->at.position);
-    for (uint32_t i = 0; i < step.rows && step.offset + i < step.valid; i++) {
-        struct wire_row row;
-        sim_model_row(rank->candidate, rank->at.epoch, position_of(&step, i), &row);
-        if (row.status != WIRE_ROW_OK)
-            return true;
-    }
-    return false;
+    sim_process_at(&rank->process,
+                   world->now_ns + sim_random_between(&rank->process.random, pace_ns / 2, pace_ns * 3 / 2),
+                   on_paced, rank, 0);
 }
 
 static void refused(struct sim_rank *rank, enum base_code code, const struct base_error *error)
 {
-    struct sim_world *world = rank->world;
+    if (code == BASE_TIMEOUT)
+        return;
+    sim_check_told(rank, code, error);
     if (code == BASE_UNAVAILABLE) {
-        if (world->calm && world->now_ns - world->faults_until_ns > 30 * SIM_S)
-            sim_fail(world, "%s/%u: %s", rank->job->name, rank->rank, error->text);
-        sim_at(world, world->now_ns + 100 * SIM_MS, on_try, rank, 0);
+        sim_process_at(&rank->process, rank->world->now_ns + 100 * SIM_MS, on_try, rank, 0);
         rank->trying = true;
-    } else if (code == BASE_BAD_SAMPLE && rank->job->on_bad == CLIENT_ON_BAD_ERROR && has_bad(rank)) {
-        sim_trace(world, "%s/%u: %s", rank->job->name, rank->rank, error->text);
-        rank->job->spoilt = rank->launch == rank->job->launch && !rank->launch->over;
-        sim_job_failed(rank);
-    } else if (code != BASE_TIMEOUT) {
-        sim_fail(world, "%s/%u is told %s: %s", rank->job->name, rank->rank, base_error_name(code),
-                 error->text);
+        return;
     }
+    sim_trace(rank->world, "%s/%u: %s", rank->job->name, rank->rank, error->text);
+    rank->job->spoilt = rank->launch == rank->job->launch && !rank->launch->over;
+    sim_job_failed(rank);
 }
 
 static void on_try(void *who, uint64_t what)
@@ -421,7 +389,7 @@ static void on_try(void *who, uint64_t what)
     rank->trying = false;
     if (!rank->core || !rank->wanting || (rank->job->lockstep && rank->taken > rank->launch->whole))
         return;
-    enum base_code code = client_core_take(rank->core, rank->world->now_ns, &step, &error);
+    enum base_code code = client_core_take(rank->core, now_of(rank), &step, &error);
     if (code == BASE_OK) {
         took(rank, &step);
     } else if (code == BASE_CLOSED) {
@@ -437,15 +405,14 @@ static void on_try(void *who, uint64_t what)
 
 void sim_rank_begin(struct sim_rank *rank)
 {
-    rank->generation = (uint64_t)rank->world->now_ns + 1;
-    rank->candidate = rank->job->candidate;
+    rank->generation = (uint64_t)sim_process_wall_ns(&rank->process);
     rank->wake_ns = INT64_MAX;
     send_open(rank);
 }
 
 static void close_links(struct sim_rank *rank)
 {
-    for (int i = 0; i < SIM_WORKERS; i++)
+    for (int i = 0; rank->to && i < rank->world->worker_count; i++)
         if (rank->to[i])
             sim_link_close(rank->to[i]);
     client_core_destroy(rank->core);
@@ -463,7 +430,7 @@ void sim_rank_kill(struct sim_rank *rank)
 
 void sim_rank_finish(struct sim_rank *rank)
 {
-    struct sim_call *call = sim_server_call(rank->world, SIM_JOB_CLOSE);
+    struct sim_call *call = sim_server_call(&rank->process, SIM_JOB_CLOSE);
     call->rank = rank;
     call->job = (struct scheduler_job_report){rank->job->name, rank->rank, rank->generation, true,
                                               client_core_cursor(rank->core)};

@@ -91,7 +91,7 @@ static bool same_streams(const struct group *group, const uint32_t *streams, uin
            memcmp(group->streams, streams, count * sizeof *streams) == 0;
 }
 
-/* `streams` ascend. NULL: no memory, and nothing is made together. What the streams cost alone may be known already. */
+/* `streams` ascend. NULL: no memory. What the streams cost alone may be known already. */
 static struct group *get_group(struct worker_core *core, const uint32_t *streams, uint32_t count)
 {
     if (!core->siblings)
@@ -107,8 +107,10 @@ static struct group *get_group(struct worker_core *core, const uint32_t *streams
         if (group->used < place->used)
             place = group;
     }
-    if (!place)
+    if (!place) {
+        core->broken = true;
         return NULL;
+    }
     *place = (struct group){.id = ++siblings->ids, .count = count, .used = ++siblings->uses};
     memcpy(place->streams, streams, count * sizeof *streams);
     return place;

@@ -22,7 +22,7 @@ struct said {
     int count;
 };
 
-static struct scheduler_stream stream;
+static struct scheduler_stream streams[2]; /* siblings */
 static struct said expected;
 
 static void take(struct worker_core *core, struct said *said)
@@ -36,22 +36,30 @@ static void take(struct worker_core *core, struct said *said)
 
 static bool same(const struct worker_action *a, const struct worker_action *b)
 {
-    return a->kind == b->kind && a->connection == b->connection && a->request == b->request &&
-           a->number == b->number && a->epoch == b->epoch && a->from == b->from && a->to == b->to &&
-           a->offset == b->offset && a->size_bytes == b->size_bytes && a->code == b->code &&
+    return a->kind == b->kind && a->sibling_count == b->sibling_count && a->connection == b->connection &&
+           a->request == b->request && a->number == b->number && a->epoch == b->epoch && a->from == b->from &&
+           a->to == b->to && a->offset == b->offset && a->size_bytes == b->size_bytes && a->code == b->code &&
            a->home == b->home;
+}
+
+static void finish(struct worker_core *core, int64_t now_ns, const struct worker_action *action,
+                   uint64_t block)
+{
+    struct worker_made made = {.cost_ns = MS, .cpu_ns = MS};
+    if (action->number % 7 == 3)
+        made = (struct worker_made){.code = BASE_UNAVAILABLE, .text = "a.jpg is gone"};
+    worker_core_made(core, now_ns, block, &made);
 }
 
 static void finish_all(struct worker_core *core, const struct said *said, int from, int64_t now_ns)
 {
     for (int i = from; i < said->count && !worker_core_broken(core); i++) {
         const struct worker_action *action = &said->actions[i];
-        if (action->kind == WORKER_MAKE && action->number % 7 != 3)
-            worker_core_made(core, now_ns, action->block, &(struct worker_made){.cost_ns = MS});
-        else if (action->kind == WORKER_MAKE)
-            worker_core_made(core, now_ns, action->block,
-                             &(struct worker_made){.code = BASE_UNAVAILABLE, .text = "a.jpg is gone"});
-        else if (action->kind == WORKER_SEND_DATA)
+        if (action->kind == WORKER_MAKE)
+            finish(core, now_ns, action, action->block);
+        for (int s = 0; s < action->sibling_count && !worker_core_broken(core); s++)
+            finish(core, now_ns, action, action->siblings[s].block);
+        if (action->kind == WORKER_SEND_DATA)
             worker_core_sent(core, now_ns, action->send, true);
     }
 }
@@ -63,8 +71,8 @@ static void open_job(struct worker_core *core, uint64_t connection, int job)
     worker_core_open(core, MS, connection,
                      &(struct worker_open){.request = 1,
                                            .handle = (uint32_t)job + 1,
-                                           .stream = stream.hash,
-                                           .fingerprint = stream.fingerprint,
+                                           .stream = streams[job % 2].hash,
+                                           .fingerprint = streams[job % 2].fingerprint,
                                            .job = name});
 }
 
@@ -72,6 +80,7 @@ static void open_job(struct worker_core *core, uint64_t connection, int job)
 static void serve(struct worker_core *core, struct said *said)
 {
     uint64_t connection = worker_core_connected(core);
+    int finished = 0; /* actions */
     for (int j = 0; j < JOBS && !worker_core_broken(core); j++)
         open_job(core, connection, j);
     for (int i = 0; i < STEPS && !worker_core_broken(core); i++) {
@@ -86,13 +95,14 @@ static void serve(struct worker_core *core, struct said *said)
                                  .slack_ms = 1000,
                                  .mark_epoch = (uint32_t)i / 100,
                                  .mark_position = block * ROWS};
-        int before = said->count;
         worker_core_get(core, now_ns, connection, &get);
         if (i % 11 == 10)
             worker_core_cancel(core, now_ns, connection, (uint64_t)i);
         take(core, said);
-        if (i % 2)
-            finish_all(core, said, before, now_ns);
+        if (i % 2) {
+            finish_all(core, said, finished, now_ns);
+            finished = said->count;
+        }
         worker_core_tick(core, now_ns);
         take(core, said);
     }
@@ -103,17 +113,21 @@ static void serve(struct worker_core *core, struct said *said)
 static enum base_code set_up(struct worker_core **core, struct base_error *error)
 {
     static struct scheduler_plan plan = {.version = 3};
-    const struct worker_core_options options = {
-        .worker = ME, .staging_bytes = 4 * BLOCK_BYTES, .making_max = 2, .requests_max = 64};
-    void *context = &stream;
+    const struct worker_core_options options = {.worker = ME,
+                                                .staging_bytes = 4 * BLOCK_BYTES,
+                                                .making_max = 2,
+                                                .requests_max = 64,
+                                                .learn_blocks = 1};
     for (int i = 0; i < SCHEDULER_PLAN_SLOTS; i++)
         plan.primary[i] = i % 4 ? ME : 9;
     *core = NULL;
     enum base_code code = worker_core_create(core, &options, error);
-    if (code == BASE_OK)
-        code = worker_core_stream_add(*core, MS, &stream, BLOCK_BYTES, &context, error);
-    if (code == BASE_OK)
-        worker_core_stream_plan(*core, MS, stream.hash, &plan);
+    for (int i = 0; i < 2 && code == BASE_OK; i++) {
+        void *context = &streams[i];
+        code = worker_core_stream_add(*core, MS, &streams[i], BLOCK_BYTES, &context, error);
+        if (code == BASE_OK)
+            worker_core_stream_plan(*core, MS, streams[i].hash, &plan);
+    }
     return code;
 }
 
@@ -141,13 +155,19 @@ static enum base_code work(void *context, struct base_error *error)
 static void machine(void **state)
 {
     (void)state;
-    memset(stream.hash, 0xa0, sizeof stream.hash);
-    memset(stream.fingerprint, 0xf0, sizeof stream.fingerprint);
-    stream.items = ITEMS;
-    stream.uses_epoch = true;
-    stream.pipeline.block_rows = ROWS;
+    for (int i = 0; i < 2; i++) {
+        memset(streams[i].hash, 0xa0 + i, sizeof streams[i].hash);
+        memset(streams[i].fingerprint, 0xf0, sizeof streams[i].fingerprint);
+        streams[i].items = ITEMS;
+        streams[i].uses_epoch = true;
+        streams[i].pipeline.block_rows = ROWS;
+    }
     inject_each("worker's machine", INJECT_MEMORY, work, NULL);
-    print_message("           %d actions\n", expected.count);
+    int together = 0;
+    for (int i = 0; i < expected.count; i++)
+        together += expected.actions[i].sibling_count;
+    print_message("           %d actions, %d blocks made beside a sibling's\n", expected.count, together);
+    assert_true(together > 0);
 }
 
 int main(void)

@@ -6,9 +6,9 @@
 /* The next step to hand over begins there already: what was fetched ahead is what is wanted. */
 static bool is_there(const struct client_core *core, uint32_t first_epoch, struct scheduler_cursor to)
 {
-    const struct client_slot *front = core->queued > 0 ? &core->slots[core->queue[0]] : NULL;
-    return front && first_epoch == core->options.first_epoch && front->begin.epoch == to.epoch &&
-           front->begin.position == to.position;
+    struct scheduler_cursor front = core->queued > 0 ? core->slots[core->queue[0]].begin : core->next;
+    return first_epoch == core->options.first_epoch && front.epoch == to.epoch &&
+           front.position == to.position;
 }
 
 enum base_code client_core_seek(struct client_core *core, int64_t now_ns, uint32_t first_epoch,

@@ -71,8 +71,9 @@ class Wheel(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", tempfile.mkdtemp(), "wheel"],
-                      capture_output=True).returncode:
-        print("SKIPPED: PyPI cannot be reached")
-        sys.exit(77)
+    with tempfile.TemporaryDirectory() as folder:
+        pip = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "wheel"]
+        if subprocess.run([sys.executable, *pip], capture_output=True).returncode:
+            print("SKIPPED: PyPI cannot be reached")
+            sys.exit(77)
     harness.main()

@@ -62,6 +62,8 @@ def _numpy(array: Any) -> Any:
 
 def _torch(array: Any) -> Any:
     import torch
+    if array.dtype == "bool":  # torch 1.13 knows none in DLPack
+        return torch.frombuffer(array, dtype=torch.bool) if array.nbytes else torch.empty(array.shape, dtype=torch.bool)
     return torch.from_dlpack(array)
 
 

@@ -17,12 +17,15 @@ static uint32_t draw(uint64_t seed, uint64_t index, uint32_t below)
     return (uint32_t)base_philox_below(seed, 78, index, below);
 }
 
-enum kind { QUIET, FAULTS, LAGS };
+enum kind { QUIET, FAULTS, LAGS, SEEKS };
 
 static struct trace_options options_of(uint64_t seed, enum kind kind)
 {
-    struct trace_options options = {
-        .seed = seed, .faults = kind == FAULTS, .lags = kind == LAGS, .workers = 1 + (int)draw(seed, 0, 6)};
+    struct trace_options options = {.seed = seed,
+                                    .faults = kind == FAULTS || kind == SEEKS,
+                                    .seeks = kind == SEEKS,
+                                    .lags = kind == LAGS,
+                                    .workers = 1 + (int)draw(seed, 0, 6)};
     struct client_core_options *core = &options.core;
     core->shape.world = 1 + draw(seed, 1, 4);
     core->shape.rank = draw(seed, 2, core->shape.world);
@@ -64,14 +67,16 @@ static void run(enum kind kind)
             fail_msg("seed %llu: %s", (unsigned long long)seed, result.failure);
         all.steps += result.steps, all.requests += result.requests, all.failovers += result.failovers;
         all.moved += result.moved, all.retries += result.retries;
-        all.hedges += result.hedges, all.hedges_won += result.hedges_won;
+        all.seeks += result.seeks, all.hedges += result.hedges, all.hedges_won += result.hedges_won;
     }
     print_message(
         "%llu steps, %llu requests, %llu failovers, %llu moved, %llu retries, %llu hedges, %llu won\n",
         (unsigned long long)all.steps, (unsigned long long)all.requests, (unsigned long long)all.failovers,
         (unsigned long long)all.moved, (unsigned long long)all.retries, (unsigned long long)all.hedges,
         (unsigned long long)all.hedges_won);
-    if (kind == FAULTS) /* they did happen */
+    if (kind == SEEKS)
+        assert_true(all.seeks > count);
+    if (kind == FAULTS || kind == SEEKS) /* they did happen */
         assert_true(all.failovers > count && all.moved > count && all.retries > count);
     else if (kind == LAGS)
         assert_true(all.failovers > count && all.hedges > count && all.hedges_won > count);
@@ -97,9 +102,15 @@ static void test_lags(void **state)
     run(LAGS);
 }
 
+static void test_seeks(void **state)
+{
+    (void)state;
+    run(SEEKS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_quiet), cmocka_unit_test(test_faults),
-                                       cmocka_unit_test(test_lags)};
+                                       cmocka_unit_test(test_lags), cmocka_unit_test(test_seeks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -392,6 +392,33 @@ static void release_one(struct trace *trace)
     trace->held[which] = trace->held[--trace->held_count];
 }
 
+static struct scheduler_cursor oracle_normal(const struct scheduler_shape *shape, struct scheduler_cursor at)
+{
+    return oracle_steps(shape, at.position) > 0 ? at : (struct scheduler_cursor){at.epoch + 1, 0};
+}
+
+/* Anywhere in the job's epochs, rather often to where it is, or to an epoch's beginning. */
+static void go_elsewhere(struct trace *trace)
+{
+    const struct client_core_options *core = &trace->options.core;
+    struct scheduler_cursor now = {trace->epoch, trace->position}, to = now;
+    uint64_t kind = draw(trace, 4);
+    if (kind > 0)
+        to = (struct scheduler_cursor){core->first_epoch + (uint32_t)draw(trace, core->epochs),
+                                       kind > 1 ? draw(trace, core->shape.positions + 1) : 0};
+    if (client_core_seek(trace->core, trace->now_ns, core->first_epoch, to, NULL) != BASE_OK)
+        fail(trace, "no seek to epoch %u position %llu", to.epoch, (unsigned long long)to.position);
+    trace->result.seeks++;
+    now = oracle_normal(&core->shape, now);
+    to = oracle_normal(&core->shape, to);
+    if (now.epoch == to.epoch && now.position == to.position)
+        return;
+    trace->epoch = to.epoch;
+    trace->position = to.position;
+    trace->step = trace->steps = 0;
+    memset(trace->ready, 0, core->look_ahead + 1);
+}
+
 /* True: the end. */
 static bool trainer(struct trace *trace)
 {
@@ -399,6 +426,8 @@ static bool trainer(struct trace *trace)
     struct base_error error;
     if (trace->held_count > 0 && draw(trace, 2) == 0)
         release_one(trace);
+    if (trace->options.seeks && draw(trace, trace->now_ns < FAULTS_END_NS ? 6 : 30) == 0)
+        go_elsewhere(trace);
     enum base_code code = client_core_take(trace->core, trace->now_ns, &step, &error);
     switch (code) {
     case BASE_OK:
@@ -486,10 +515,10 @@ static void check_end(struct trace *trace)
     uint64_t want = oracle_steps(&core->shape, core->start.position);
     uint32_t epochs = core->epochs - (core->start.epoch - core->first_epoch);
     want += (epochs - 1) * oracle_steps(&core->shape, 0);
-    if (trace->result.steps < STEPS_MAX && trace->result.steps != want)
+    if (trace->result.steps < STEPS_MAX && trace->result.steps != want && !trace->options.seeks)
         fail(trace, "%llu steps in all instead of %llu", (unsigned long long)trace->result.steps,
              (unsigned long long)want);
-    if (trace->result.steps < STEPS_MAX && stats.in_flight != 0)
+    if (trace->result.steps < STEPS_MAX && stats.in_flight != 0 && !trace->options.seeks)
         fail(trace, "%u requests leaked", stats.in_flight);
     trace->result.requests = stats.requests;
     trace->result.failovers = stats.failovers;

@@ -12,11 +12,12 @@ struct trace_options {
     struct client_core_options core;
     int workers;
     bool faults;
-    bool lags; /* workers say nothing for a while now and then, and then all of it */
+    bool seeks; /* the trainer goes on elsewhere now and then */
+    bool lags;  /* workers say nothing for a while now and then, and then all of it */
 };
 
 struct trace_result {
-    uint64_t steps, requests, failovers, moved, retries, cancelled, hedges, hedges_won;
+    uint64_t steps, seeks, requests, failovers, moved, retries, cancelled, hedges, hedges_won;
     char failure[256]; /* empty: all is well */
 };
 

@@ -116,7 +116,7 @@ static void calls(void **state)
 static void servers(void **state)
 {
     (void)state;
-    inject_each("rpc: server", INJECT_MEMORY | INJECT_THREAD, start_and_stop, NULL);
+    inject_each("rpc: server", INJECT_MEMORY | INJECT_THREAD | INJECT_FOREIGN, start_and_stop, NULL);
 }
 
 int main(int argc, char **argv)

@@ -7,7 +7,7 @@
  *   4. one loop thread: call -> machine -> store -> answer, or park until something changes
  *   5. SIGTERM or SIGINT: not serving any more, parked calls are told so, then exit
  *
- * Limits: calls of 1 MB, 20,000 parked calls, HTTP headers of 16 KiB. Security: with a secret file every call carries a token that
+ * Limits: calls of 1 MB, 20,000 parked calls, 1 GiB of gRPC's buffers, HTTP headers of 16 KiB. Security: with a secret file every call carries a token that
  * it signs; without one only loopback is served, unless --insecure says otherwise.
  */
 #include "server/http/http.h"

@@ -27,12 +27,22 @@ void rpc_args_init(struct rpc_args *args)
     rpc_args_add(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, KEEPALIVE_TIME_MS / 2);
 }
 
+static void add(struct rpc_args *args, grpc_arg arg)
+{
+    if (args->list.num_args < RPC_ARGS_MAX) /* the table is sized for what this folder adds; a test counts */
+        args->items[args->list.num_args++] = arg;
+}
+
 void rpc_args_add(struct rpc_args *args, const char *key, int value)
 {
-    if (args->list.num_args == RPC_ARGS_MAX)
-        return; /* the table is sized for what this folder adds; a test counts */
-    grpc_arg *arg = &args->items[args->list.num_args++];
-    arg->type = GRPC_ARG_INTEGER;
-    arg->key = (char *)(uintptr_t)key; /* gRPC copies and does not write */
-    arg->value.integer = value;
+    /* gRPC copies keys and does not write */
+    add(args, (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key, .value.integer = value});
+}
+
+void rpc_args_add_pointer(struct rpc_args *args, const char *key, void *pointer,
+                          const grpc_arg_pointer_vtable *vtable)
+{
+    add(args, (grpc_arg){.type = GRPC_ARG_POINTER,
+                         .key = (char *)(uintptr_t)key,
+                         .value.pointer = {.p = pointer, .vtable = vtable}});
 }

@@ -16,5 +16,8 @@ struct rpc_args {
 void rpc_args_init(struct rpc_args *args);
 /* `key` must outlive `args`. */
 void rpc_args_add(struct rpc_args *args, const char *key, int value);
+/* Whoever is given `args` takes a reference of its own. */
+void rpc_args_add_pointer(struct rpc_args *args, const char *key, void *pointer,
+                          const grpc_arg_pointer_vtable *vtable);
 
 #endif

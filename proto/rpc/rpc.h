@@ -46,6 +46,9 @@ struct rpc_server_options {
     struct base_mailbox *mailbox; /* NULL: handlers run on the completion-queue thread */
     const struct rpc_service *services;
     int service_count;
+    size_t
+        memory_max_bytes; /* of gRPC's own buffers, of all connections together; beyond it connections are refused and calls end
+                                RESOURCE_EXHAUSTED. 0: 1 GiB */
 };
 
 enum base_code rpc_server_start(struct rpc_server **server, const struct rpc_server_options *options,

@@ -8,7 +8,7 @@
  *   4. stop: health says NOT_SERVING and ends its watches, gRPC refuses new calls, those running have the
  * grace period;
  *   5. what is left is cancelled, the calls' holders keep only memory, the thread runs the last tags and
- * ends. Limits: 1 MB a message, 4096 calls a connection, 8 KB of metadata (args.c). Plain text; tokens when a
+ * ends. Limits: 1 MB a message, 4096 calls a connection, 8 KB of metadata (args.c), 1 GiB for all that gRPC buffers. Plain text; tokens when a
  * key is given.
  */
 #include "proto/rpc/server.h"
@@ -29,6 +29,7 @@
 #define ARMED_PER_METHOD 4
 #define CALLS_PER_CONNECTION 4096
 #define HANDSHAKE_TIMEOUT_MS 10000
+#define MEMORY_MAX_BYTES ((size_t)1 << 30) /* 20,000 parked calls take 260 MB */
 
 struct rpc_server {
     grpc_server *grpc;
@@ -204,15 +205,20 @@ static enum base_code bind_port(struct rpc_server *server, const char *address, 
     return BASE_OK;
 }
 
-static grpc_server *make_grpc_server(grpc_completion_queue *queue)
+static grpc_server *make_grpc_server(grpc_completion_queue *queue, size_t memory_max_bytes)
 {
+    grpc_resource_quota *quota = grpc_resource_quota_create("millrace");
+    grpc_resource_quota_resize(quota, memory_max_bytes ? memory_max_bytes : MEMORY_MAX_BYTES);
     struct rpc_args args;
     rpc_args_init(&args);
     rpc_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT, 0); /* else two servers share a port, silently */
     rpc_args_add(&args, GRPC_ARG_MAX_CONCURRENT_STREAMS, CALLS_PER_CONNECTION);
     rpc_args_add(&args, "grpc.server_handshake_timeout_ms",
                  HANDSHAKE_TIMEOUT_MS); /* whoever connects and says nothing */
-    grpc_server *server = grpc_server_create(&args.list, NULL);
+    rpc_args_add_pointer(&args, GRPC_ARG_RESOURCE_QUOTA, quota, grpc_resource_quota_arg_vtable());
+    grpc_server *server =
+        grpc_server_create(&args.list, NULL); /* holds the quota by a reference of its own */
+    grpc_resource_quota_unref(quota);
     grpc_server_register_completion_queue(server, queue, NULL);
     return server;
 }
@@ -276,7 +282,7 @@ enum base_code rpc_server_start(struct rpc_server **out, const struct rpc_server
         free_server(server);
         return code;
     }
-    server->grpc = make_grpc_server(server->queue.queue);
+    server->grpc = make_grpc_server(server->queue.queue, options->memory_max_bytes);
     code = register_methods(server, error);
     if (!code)
         code = bind_port(server, options->address, error);

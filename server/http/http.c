@@ -30,8 +30,10 @@ static void send_body(struct evhttp_request *request, int status, const char *ty
         evhttp_send_error(request, 503, NULL);
         return;
     }
-    evbuffer_add(out, body->bytes, body->size);
-    evhttp_send_reply(request, status, NULL, out);
+    if (evbuffer_add(out, body->bytes, body->size) == 0)
+        evhttp_send_reply(request, status, NULL, out);
+    else /* nothing rather than a part */
+        evhttp_send_error(request, 503, NULL);
     evbuffer_free(out);
 }
 
@@ -45,7 +47,10 @@ static void send_error(struct evhttp_request *request, int status, const char *t
     base_json_text(&json, "error", text);
     base_json_object_end(&json);
     base_buffer_put(&body, "\n", 1);
-    send_body(request, status, "application/json", &body);
+    if (body.failed)
+        evhttp_send_error(request, status, NULL);
+    else
+        send_body(request, status, "application/json", &body);
     base_buffer_fini(&body);
 }
 

@@ -260,14 +260,54 @@ static void test_fork(void **state)
     echo_stop(&echo, 1000);
 }
 
+/* A server whose gRPC may hold little memory refuses the connections that are too many, and serves again when they have gone. */
+static void test_memory_is_bounded(void **state)
+{
+    (void)state;
+    enum { MANY = 1000 };
+    static int fds[MANY];
+    static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
+    const struct rpc_server_options options = {.address = "127.0.0.1:0", .memory_max_bytes = 1 << 18};
+    struct rpc_server *server = NULL;
+    int refused = 0;
+    assert_int_equal(rpc_server_start(&server, &options, NULL), BASE_OK);
+    for (int i = 0; i < MANY; i++) {
+        struct pollfd polled = {.events = POLLOUT};
+        assert_int_equal(base_address_dial(rpc_server_address(server), &fds[i], NULL), BASE_OK);
+        polled.fd = fds[i];
+        assert_int_equal(poll(&polled, 1, CALLS_TIMEOUT_MS), 1);
+        send(fds[i], preface, sizeof preface - 1, MSG_NOSIGNAL);
+    }
+    int64_t until_ns = base_clock_deadline_ns(CALLS_TIMEOUT_MS);
+    for (int i = 0; refused == 0 && base_clock_now_ns() < until_ns; i = (i + 1) % MANY) {
+        struct pollfd polled = {.fd = fds[i], .events = POLLIN};
+        char bytes[64];
+        while (poll(&polled, 1, 0) == 1 && refused == 0)
+            refused += recv(fds[i], bytes, sizeof bytes, MSG_DONTWAIT) <= 0;
+    }
+    assert_true(refused > 0);
+    for (int i = 0; i < MANY; i++)
+        close(fds[i]);
+    struct rpc_channel *channel = calls_open(rpc_server_address(server), NULL, true, NULL);
+    Millrace__Test__EchoRequest request = MILLRACE__TEST__ECHO_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    int64_t deadline_ns = base_clock_deadline_ns(CALLS_TIMEOUT_MS);
+    enum base_code code;
+    do /* it has no such service: an answer all the same, once it has let go of what it held */
+        code = rpc_call_wait(channel, &millrace__test__echo__descriptor, "Say", &request.base,
+                             CALLS_TIMEOUT_MS, &reply, NULL);
+    while (code != BASE_UNSUPPORTED && base_clock_now_ns() < deadline_ns);
+    assert_int_equal(code, BASE_UNSUPPORTED);
+    rpc_channel_close(&channel);
+    rpc_server_stop(&server, 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_server_killed_and_restarted),
-        cmocka_unit_test(test_stopped_server_says_so),
-        cmocka_unit_test(test_garbage_to_the_port),
-        cmocka_unit_test(test_server_that_is_none),
-        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_memory_is_bounded),      cmocka_unit_test(test_server_killed_and_restarted),
+        cmocka_unit_test(test_stopped_server_says_so), cmocka_unit_test(test_garbage_to_the_port),
+        cmocka_unit_test(test_server_that_is_none),    cmocka_unit_test(test_fork),
     };
     if (argc != 2)
         return 2;

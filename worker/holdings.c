@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "worker/pull.h"
+#include "worker/sweep.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -29,6 +30,7 @@ struct worker_holdings {
     struct worker_holdings_options options;
     struct holding **items; /* owned; stable addresses: chores refer to them by version */
     size_t count, capacity;
+    bool swept; /* of manifests that the first orders did not name */
 };
 
 struct holding_chore {
@@ -50,6 +52,7 @@ enum base_code worker_holdings_create(struct worker_holdings **out,
     if (!holdings)
         return base_error_set(error, BASE_NO_MEMORY, "holdings");
     holdings->options = *options;
+    worker_sweep_parts(options->state_dir);
     *out = holdings;
     return BASE_OK;
 }
@@ -265,16 +268,35 @@ static void set_path(struct holding *holding, const Millrace__V1__DatasetOrder *
     holding->again_ns = 0;
 }
 
+/* Its streams that are live keep it mapped. A chore that is out may yet write it: then it goes with the next start. */
+static void remove_manifest(const struct worker_holdings *holdings, const struct holding *holding)
+{
+    char path[PATH_MAX];
+    worker_holdings_path(holdings->options.state_dir, holding->version, path, sizeof path);
+    if (!holding->busy)
+        unlink(path);
+}
+
+static bool is_held(void *context, const uint8_t version[32])
+{
+    return find(context, version) != NULL;
+}
+
 static void drop_unwanted(struct worker_holdings *holdings)
 {
     size_t kept = 0;
     for (size_t i = 0; i < holdings->count; i++) {
         if (holdings->items[i]->wanted)
             holdings->items[kept++] = holdings->items[i];
-        else
+        else {
+            remove_manifest(holdings, holdings->items[i]);
             free_holding(holdings->items[i]); /* a chore that is out finds nobody */
+        }
     }
     holdings->count = kept;
+    if (!holdings->swept) /* nothing is being indexed yet */
+        worker_sweep_manifests(holdings->options.state_dir, is_held, holdings);
+    holdings->swept = true;
 }
 
 void worker_holdings_order(struct worker_holdings *holdings, int64_t now_ns,

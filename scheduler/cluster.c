@@ -34,6 +34,16 @@ enum base_code scheduler_cluster_create(struct scheduler_cluster **cluster,
     made->options.settle_ms = or_default(made->options.settle_ms, 1000);
     made->options.restart_ms = or_default(made->options.restart_ms, 3000);
     made->options.keep_ms = or_default(made->options.keep_ms, 3600000);
+    cluster_list_init(&made->dirty_candidates);
+    cluster_list_init(&made->dirty_streams);
+    cluster_list_init(&made->dirty_jobs);
+    cluster_list_init(&made->dead_plans);
+    cluster_list_init(&made->plans);
+    cluster_list_init(&made->words);
+    cluster_list_init(&made->unstored_streams);
+    cluster_list_init(&made->unstored_jobs);
+    cluster_list_init(&made->moved_jobs);
+    made->votes = 1;
     made->retry_ns = CLUSTER_NEVER_NS;
     made->revision = made->options.first_revision;
     made->plan_floor = (uint32_t)(made->options.first_revision >> 40)
@@ -49,16 +59,26 @@ void scheduler_cluster_destroy(struct scheduler_cluster *cluster)
     for (int i = 0; i < cluster->member_count; i++)
         cluster_member_destroy(cluster->members[i]);
     for (int i = 0; i < cluster->candidate_count; i++)
-        free(cluster->candidates[i]);
+        cluster_candidate_destroy(cluster->candidates[i]);
     for (int i = 0; i < cluster->stream_count; i++)
         free(cluster->streams[i]);
     for (int i = 0; i < cluster->job_count; i++)
         cluster_job_destroy(cluster->jobs[i]);
+    for (int i = 0; i < cluster->by_version.room; i++)
+        free(cluster->by_version.entries[i].item);
+    struct cluster_index *indexes[] = {&cluster->by_worker, &cluster->by_version, &cluster->by_key,
+                                       &cluster->by_stream, &cluster->by_job};
+    for (size_t i = 0; i < sizeof indexes / sizeof *indexes; i++)
+        free(indexes[i]->entries);
+    base_heap_fini(&cluster->timers);
     free(cluster->members);
+    free(cluster->seats);
+    free(cluster->free_seats);
     free(cluster->candidates);
     free(cluster->streams);
     free(cluster->jobs);
-    free(cluster->gone);
+    free(cluster->gone_streams);
+    free(cluster->gone_jobs);
     free(cluster->lines);
     free(cluster);
 }
@@ -109,27 +129,84 @@ struct scheduler_cluster_counts scheduler_cluster_counts(const struct scheduler_
     return cluster->counts;
 }
 
+bool cluster_bit(const uint8_t *bits, int at)
+{
+    return bits[at / 8] >> at % 8 & 1;
+}
+
+void cluster_bit_set(uint8_t *bits, int at, bool value)
+{
+    bits[at / 8] = (uint8_t)((bits[at / 8] & ~(1 << at % 8)) | value << at % 8);
+}
+
 /* ---- settling and time ---- */
 
-/* Jobs only ever move forwards within one event, so this ends. */
+/* What one step does of it, about in nanoseconds. */
+enum { STEP_WORK = 300000, COST_MARK = 200, COST_STATE = 2000, COST_WORDS = 1500 };
+
+static int candidate_work(struct scheduler_cluster *cluster)
+{
+    struct cluster_candidate *candidate = cluster_list_take(&cluster->dirty_candidates);
+    if (candidate)
+        cluster_candidate_settle(cluster, candidate);
+    return candidate ? COST_MARK : 0;
+}
+
+static int stream_work(struct scheduler_cluster *cluster)
+{
+    struct cluster_stream *stream = cluster_list_take(&cluster->dirty_streams);
+    if (stream)
+        cluster_stream_settle(cluster, stream);
+    return stream ? COST_MARK + 4 * cluster->seat_count : 0;
+}
+
+/* A job without a stream looks at what all workers say. */
+static int job_work(struct scheduler_cluster *cluster)
+{
+    struct cluster_job *job = cluster_list_take(&cluster->dirty_jobs);
+    if (!job)
+        return 0;
+    int cost = job->stream ? COST_MARK : COST_STATE + 3 * cluster->seat_count;
+    cluster_join_advance(cluster, job);
+    cost += cluster->first_cost;
+    cluster->first_cost = 0;
+    return cost;
+}
+
+static int plan_work(struct scheduler_cluster *cluster)
+{
+    struct cluster_stream *stream = cluster_list_first(&cluster->dead_plans);
+    if (!stream)
+        stream = cluster_list_first(&cluster->plans);
+    return stream ? cluster_plan_make(cluster, stream) : 0;
+}
+
+static int words_work(struct scheduler_cluster *cluster)
+{
+    struct cluster_job *job = cluster_list_take(&cluster->words);
+    if (job)
+        cluster_join_words(cluster, job);
+    return job ? COST_WORDS : 0;
+}
+
 void cluster_settle(struct scheduler_cluster *cluster)
 {
-    bool members_changed = cluster->members_changed;
-    if (!members_changed && !cluster->jobs_changed)
-        return;
-    cluster->members_changed = cluster->jobs_changed = false;
-    if (members_changed)
-        for (int i = 0; i < cluster->stream_count; i++)
-            cluster_stream_plan(cluster, cluster->streams[i]);
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int i = 0; i < cluster->job_count; i++)
-            moved |= cluster_join_advance(cluster, cluster->jobs[i]);
-        cluster_stream_settle(cluster);
+    static int (*const kinds[])(struct scheduler_cluster *) = {candidate_work, stream_work, job_work,
+                                                               plan_work, words_work};
+    enum { KINDS = sizeof kinds / sizeof *kinds };
+    int kind = 0;
+    for (int left = STEP_WORK; left > 0 && kind < KINDS;) {
+        int cost = kinds[kind](cluster);
+        left -= cost;
+        kind = cost > 0 ? 0 : kind + 1; /* it may have marked something that comes earlier */
     }
-    for (int i = 0; i < cluster->job_count; i++)
-        cluster_join_words(cluster, cluster->jobs[i]);
-    cluster->members_changed = cluster->jobs_changed = false;
+}
+
+static bool unsettled(const struct scheduler_cluster *cluster)
+{
+    return !cluster_list_empty(&cluster->dirty_candidates) || !cluster_list_empty(&cluster->dirty_streams) ||
+           !cluster_list_empty(&cluster->dirty_jobs) || !cluster_list_empty(&cluster->dead_plans) ||
+           !cluster_list_empty(&cluster->plans) || !cluster_list_empty(&cluster->words);
 }
 
 uint64_t scheduler_cluster_revision(const struct scheduler_cluster *cluster)
@@ -137,105 +214,126 @@ uint64_t scheduler_cluster_revision(const struct scheduler_cluster *cluster)
     return cluster->revision;
 }
 
+bool cluster_timer_reserve(struct scheduler_cluster *cluster)
+{
+    return base_heap_reserve(&cluster->timers, cluster->member_count + cluster->candidate_count +
+                                                   cluster->stream_count + cluster->job_count + 1);
+}
+
+void cluster_timer_set(struct scheduler_cluster *cluster, struct cluster_timer *timer, int64_t at_ns)
+{
+    if (at_ns == CLUSTER_NEVER_NS)
+        base_heap_remove(&cluster->timers, &timer->node);
+    else
+        base_heap_set(&cluster->timers, &timer->node, at_ns);
+}
+
+/* Each sets its timer anew, to later than now. */
+static void expire(struct scheduler_cluster *cluster, struct cluster_timer *timer)
+{
+    cluster_timer_set(cluster, timer, CLUSTER_NEVER_NS);
+    switch (timer->kind) {
+    case CLUSTER_TIMER_MEMBER:
+        cluster_member_expire(cluster, timer->owner);
+        break;
+    case CLUSTER_TIMER_CANDIDATE:
+        cluster_candidate_mark(cluster, timer->owner);
+        break;
+    case CLUSTER_TIMER_STREAM:
+        cluster_stream_expire(cluster, timer->owner);
+        break;
+    case CLUSTER_TIMER_JOB:
+        cluster_job_expire(cluster, timer->owner);
+        break;
+    }
+}
+
+static void retry(struct scheduler_cluster *cluster)
+{
+    if (cluster->now_ns < cluster->retry_ns)
+        return;
+    cluster->retry_ns = CLUSTER_NEVER_NS;
+    for (int i = 0; i < cluster->job_count; i++)
+        if (!cluster->jobs[i]->stream && cluster_job_live(cluster->jobs[i]))
+            cluster_job_mark(cluster, cluster->jobs[i]);
+}
+
 void scheduler_cluster_tick(struct scheduler_cluster *cluster, int64_t now_ns)
 {
+    enum { EXPIRED_MOST = 64 }; /* of one step */
+    struct base_heap_node *first;
     if (now_ns > cluster->now_ns)
         cluster->now_ns = now_ns;
-    cluster_member_expire(cluster);
-    cluster_job_expire(cluster);
-    if (cluster->now_ns >= cluster_stream_deadline_ns(cluster))
-        cluster->members_changed = true; /* settled, released from its restart, or unread for long */
-    if (cluster->now_ns >= cluster->retry_ns) {
-        cluster->retry_ns = CLUSTER_NEVER_NS;
-        cluster->jobs_changed = true;
-    }
+    for (int i = 0;
+         i < EXPIRED_MOST && (first = base_heap_first(&cluster->timers)) && first->key <= cluster->now_ns;
+         i++)
+        expire(cluster, (struct cluster_timer *)first);
+    retry(cluster);
+    cluster_load_balance(cluster);
     cluster_settle(cluster);
 }
 
 int64_t scheduler_cluster_deadline_ns(const struct scheduler_cluster *cluster)
 {
-    int64_t least = cluster_member_deadline_ns(cluster);
-    int64_t jobs = cluster_job_deadline_ns(cluster), streams = cluster_stream_deadline_ns(cluster);
-    least = jobs < least ? jobs : least;
-    least = cluster->retry_ns < least ? cluster->retry_ns : least;
-    return streams < least ? streams : least;
+    const struct base_heap_node *first = base_heap_first(&cluster->timers);
+    int64_t least = first ? first->key : CLUSTER_NEVER_NS;
+    if (unsettled(cluster))
+        return cluster->now_ns;
+    return cluster->retry_ns < least ? cluster->retry_ns : least;
 }
 
 /* ---- what must outlive the server ---- */
 
+/* Without memory: a record too many in the store, loaded once more, dropped again. */
 void cluster_gone_push(struct scheduler_cluster *cluster, const char *job, const uint8_t *stream)
 {
-    if (!cluster_grow(&cluster->gone, cluster->gone_count, sizeof *cluster->gone))
-        return; /* a record too many in the store: loaded once more, dropped again */
-    struct cluster_gone *gone = &cluster->gone[cluster->gone_count++];
-    memset(gone, 0, sizeof *gone);
-    gone->is_job = job != NULL;
-    if (job)
-        snprintf(gone->id, sizeof gone->id, "%s", job);
-    else
-        memcpy(gone->hash, stream, sizeof gone->hash);
-}
-
-static bool take_gone(struct scheduler_cluster *cluster, bool is_job, struct cluster_gone *gone)
-{
-    for (int i = 0; i < cluster->gone_count; i++) {
-        if (cluster->gone[i].is_job != is_job)
-            continue;
-        *gone = cluster->gone[i];
-        memmove(&cluster->gone[i], &cluster->gone[i + 1], (size_t)(--cluster->gone_count - i) * sizeof *gone);
-        return true;
-    }
-    return false;
+    if (job && cluster_grow(&cluster->gone_jobs, cluster->gone_job_count, sizeof *cluster->gone_jobs))
+        snprintf(cluster->gone_jobs[cluster->gone_job_count++], SCHEDULER_JOB_CHARS, "%s", job);
+    if (stream &&
+        cluster_grow(&cluster->gone_streams, cluster->gone_stream_count, sizeof *cluster->gone_streams))
+        memcpy(cluster->gone_streams[cluster->gone_stream_count++], stream, BASE_SHA256_BYTES);
 }
 
 bool scheduler_cluster_take_stream(struct scheduler_cluster *cluster, uint8_t hash[BASE_SHA256_BYTES],
                                    bool *gone)
 {
-    struct cluster_gone record;
-    *gone = take_gone(cluster, false, &record);
+    *gone = cluster->gone_stream_count > 0;
     if (*gone) {
-        memcpy(hash, record.hash, BASE_SHA256_BYTES);
+        memcpy(hash, cluster->gone_streams[--cluster->gone_stream_count], BASE_SHA256_BYTES);
         return true;
     }
-    for (int i = 0; i < cluster->stream_count; i++) {
-        if (!cluster->streams[i]->unstored)
-            continue;
-        cluster->streams[i]->unstored = false;
-        memcpy(hash, cluster->streams[i]->view.identity.hash, BASE_SHA256_BYTES);
-        return true;
-    }
-    return false;
+    const struct cluster_stream *stream = cluster_list_take(&cluster->unstored_streams);
+    if (stream)
+        memcpy(hash, stream->view.identity.hash, BASE_SHA256_BYTES);
+    return stream != NULL;
 }
 
 bool scheduler_cluster_take_job(struct scheduler_cluster *cluster, char id[SCHEDULER_JOB_CHARS], bool *gone)
 {
-    struct cluster_gone record;
-    *gone = take_gone(cluster, true, &record);
+    *gone = cluster->gone_job_count > 0;
     if (*gone) {
-        memcpy(id, record.id, SCHEDULER_JOB_CHARS);
+        memcpy(id, cluster->gone_jobs[--cluster->gone_job_count], SCHEDULER_JOB_CHARS);
         return true;
     }
+    const struct cluster_job *job = cluster_list_take(&cluster->unstored_jobs);
     bool due = cluster->now_ns >= cluster->cursors_ns;
-    for (int i = 0; i < cluster->job_count; i++) {
-        struct cluster_job *job = cluster->jobs[i];
-        if (!job->unstored && !(job->moved && due))
-            continue;
-        job->unstored = job->moved = false;
+    if (!job && due)
+        job = cluster_list_take(&cluster->moved_jobs);
+    if (job)
         memcpy(id, job->view.id, SCHEDULER_JOB_CHARS);
-        return true;
-    }
-    if (due)
+    else if (due)
         cluster->cursors_ns = cluster->now_ns + BASE_NS_PER_S;
-    return false;
+    return job != NULL;
 }
 
 void scheduler_cluster_store_again(struct scheduler_cluster *cluster)
 {
     for (int i = 0; i < cluster->stream_count; i++)
-        cluster->streams[i]->unstored = true;
+        cluster_stream_unstored(cluster, cluster->streams[i]);
     for (int i = 0; i < cluster->job_count; i++) {
         enum scheduler_job_state state = cluster->jobs[i]->view.state;
-        cluster->jobs[i]->unstored = state != SCHEDULER_JOB_CLOSED && state != SCHEDULER_JOB_REFUSED;
+        if (state != SCHEDULER_JOB_CLOSED && state != SCHEDULER_JOB_REFUSED)
+            cluster_job_unstored(cluster, cluster->jobs[i]);
     }
 }
 
@@ -263,7 +361,7 @@ bool scheduler_cluster_eligible(const struct scheduler_cluster *cluster, uint64_
     const struct cluster_member *member = cluster_member_find(cluster, worker);
     if (error)
         *error = "";
-    return member && cluster_member_eligible(member, version, error);
+    return member && cluster_held_eligible(cluster, member, version, error);
 }
 
 int scheduler_cluster_stream_count(const struct scheduler_cluster *cluster)
@@ -284,29 +382,6 @@ const struct scheduler_live_stream *scheduler_cluster_stream(const struct schedu
     return stream ? &stream->view : NULL;
 }
 
-const struct scheduler_stream *scheduler_cluster_probe_at(const struct scheduler_cluster *cluster,
-                                                          uint64_t worker, int index)
-{
-    const struct cluster_member *member = cluster_member_find(cluster, worker);
-    for (int i = 0; member && i < cluster->candidate_count; i++) {
-        const struct scheduler_stream *candidate = &cluster->candidates[i]->identity;
-        if (member->view.state == SCHEDULER_WORKER_READY && cluster_member_reads(member, candidate) &&
-            !cluster_member_print(member, candidate->hash) && index-- == 0)
-            return candidate;
-    }
-    return NULL;
-}
-
-const struct scheduler_live_stream *scheduler_cluster_served_at(const struct scheduler_cluster *cluster,
-                                                                uint64_t worker, int index)
-{
-    const struct cluster_member *member = cluster_member_find(cluster, worker);
-    for (int i = 0; member && i < cluster->stream_count; i++)
-        if (cluster_member_serves(member, &cluster->streams[i]->view) && index-- == 0)
-            return &cluster->streams[i]->view;
-    return NULL;
-}
-
 int scheduler_cluster_job_count(const struct scheduler_cluster *cluster)
 {
     return cluster->job_count;
@@ -315,6 +390,15 @@ int scheduler_cluster_job_count(const struct scheduler_cluster *cluster)
 const struct scheduler_job *scheduler_cluster_job_at(const struct scheduler_cluster *cluster, int index)
 {
     return index >= 0 && index < cluster->job_count ? &cluster->jobs[index]->view : NULL;
+}
+
+const struct scheduler_job *scheduler_cluster_reader_next(const struct scheduler_live_stream *stream,
+                                                          const struct scheduler_job *after)
+{
+    const struct cluster_job *job = after
+                                        ? cluster_list_next(&((const struct cluster_job *)after)->reads)
+                                        : cluster_list_first(&((const struct cluster_stream *)stream)->jobs);
+    return job ? &job->view : NULL;
 }
 
 const struct scheduler_job *scheduler_cluster_job(const struct scheduler_cluster *cluster, const char *id)

@@ -48,6 +48,8 @@
 #define SCHEDULER_BATCH_MAX 1048576
 #define SCHEDULER_WEIGHT_LEAST 0.01 /* of a job */
 #define SCHEDULER_WEIGHT_MOST 100.0
+#define SCHEDULER_WORKERS_MAX 16384
+#define SCHEDULER_MOVES_MOST 51 /* slots that a stream's plan moves in a minute because of new weights: 5% */
 #define SCHEDULER_JOBS_MAX 4096 /* live ones: BUSY; ended ones are forgotten earlier when there is no room */
 #define SCHEDULER_STREAMS_MAX 1024 /* candidates, and live streams; more: BUSY */
 
@@ -96,6 +98,8 @@ struct scheduler_worker_report {
     double weight;         /* cores; not over 0: 1 */
     uint64_t staging_bytes;
     bool draining;
+    double
+        queue_ms; /* how long a block waits before it is made, smoothed; at least four reports a minute count */
     const struct scheduler_dataset_held *datasets; /* all that it holds: what is not named is held no more */
     int dataset_count;
     const struct scheduler_probe_result
@@ -264,6 +268,9 @@ struct scheduler_job {
 int scheduler_cluster_job_count(const struct scheduler_cluster *cluster);
 const struct scheduler_job *scheduler_cluster_job_at(const struct scheduler_cluster *cluster, int index);
 const struct scheduler_job *scheduler_cluster_job(const struct scheduler_cluster *cluster, const char *id);
+/* The jobs of a live stream, live or not, the one after `after` (NULL: the first). NULL after the last. */
+const struct scheduler_job *scheduler_cluster_reader_next(const struct scheduler_live_stream *stream,
+                                                          const struct scheduler_job *after);
 
 /* ---- what must outlive the server ---- */
 

@@ -19,12 +19,35 @@ void cluster_job_touch(struct scheduler_cluster *cluster, struct cluster_job *jo
     job->view.revision = ++cluster->revision;
 }
 
+void cluster_job_mark(struct scheduler_cluster *cluster, struct cluster_job *job)
+{
+    cluster_list_add(&cluster->dirty_jobs, &job->dirty, job);
+}
+
+void cluster_job_words(struct scheduler_cluster *cluster, struct cluster_job *job)
+{
+    cluster_list_add(&cluster->words, &job->words, job);
+}
+
+void cluster_job_unstored(struct scheduler_cluster *cluster, struct cluster_job *job)
+{
+    cluster_list_remove(&job->moved);
+    cluster_list_add(&cluster->unstored_jobs, &job->unstored, job);
+}
+
+static bool same_id(const void *item, const void *key)
+{
+    return strcmp(((const struct cluster_job *)item)->view.id, key) == 0;
+}
+
+static uint64_t hash_id(const char *id)
+{
+    return base_hash_xxh3(id, strlen(id));
+}
+
 struct cluster_job *cluster_job_find(const struct scheduler_cluster *cluster, const char *id)
 {
-    for (int i = 0; i < cluster->job_count; i++)
-        if (strcmp(cluster->jobs[i]->view.id, id) == 0)
-            return cluster->jobs[i];
-    return NULL;
+    return cluster_index_find(&cluster->by_job, hash_id(id), same_id, id);
 }
 
 void cluster_job_destroy(struct cluster_job *job)
@@ -41,26 +64,72 @@ bool cluster_job_live(const struct cluster_job *job)
     return job->view.ranks_live > 0 && job->view.state != SCHEDULER_JOB_REFUSED;
 }
 
-bool cluster_job_reads(const struct cluster_job *job, const struct cluster_stream *stream)
+bool cluster_job_reads(const struct cluster_job *job)
 {
-    return job->view.stream == &stream->view && cluster_job_live(job) && job->view.has_start;
+    return job->stream && cluster_job_live(job) && job->view.has_start;
+}
+
+/* Whether it is live, runs or asks for something may have changed. */
+static void mark_all(struct scheduler_cluster *cluster, struct cluster_job *job)
+{
+    cluster_job_mark(cluster, job);
+    cluster_job_words(cluster, job);
+    if (job->stream)
+        cluster_stream_mark(cluster, job->stream);
+    if (job->candidate)
+        cluster_candidate_mark(cluster, job->candidate);
+}
+
+void cluster_job_set_stream(struct scheduler_cluster *cluster, struct cluster_job *job,
+                            struct cluster_stream *stream)
+{
+    cluster_list_remove(&job->reads);
+    if (job->stream)
+        cluster_stream_mark(cluster, job->stream);
+    job->stream = stream;
+    job->view.stream = stream ? &stream->view : NULL;
+    if (stream)
+        cluster_list_add(&stream->jobs, &job->reads, job);
+    mark_all(cluster, job);
+}
+
+void cluster_job_set_candidate(struct scheduler_cluster *cluster, struct cluster_job *job,
+                               struct cluster_candidate *candidate)
+{
+    if (job->candidate == candidate)
+        return;
+    cluster_list_remove(&job->wants);
+    if (job->candidate)
+        cluster_candidate_mark(cluster, job->candidate);
+    job->candidate = candidate;
+    if (candidate) {
+        cluster_list_add(&candidate->jobs, &job->wants, job);
+        cluster_candidate_mark(cluster, candidate);
+    }
 }
 
 static void count_ranks(struct scheduler_cluster *cluster, struct cluster_job *job)
 {
+    bool was = cluster_job_live(job);
     job->view.ranks_open = job->view.ranks_live = 0;
     job->check_ns = CLUSTER_NEVER_NS;
     job->view.at = job->ranks[0].at;
+    job->last_ranks = 0;
     for (uint32_t i = 0; i < job->view.shape.world; i++) {
         const struct cluster_rank *rank = &job->ranks[i];
+        int order = cluster_cursor_compare(rank->at, job->view.at);
         job->view.ranks_open += rank->state == CLUSTER_RANK_OPEN;
         job->view.ranks_live += rank->live;
         if (rank->live && rank->lease_until_ns < job->check_ns)
             job->check_ns = rank->lease_until_ns;
-        if (cluster_cursor_compare(rank->at, job->view.at) < 0)
+        if (order < 0)
             job->view.at = rank->at;
+        job->last_ranks = order < 0 ? 1 : job->last_ranks + (order == 0);
     }
-    cluster->jobs_changed = true;
+    cluster_job_wait(cluster, job);
+    if (was != cluster_job_live(job))
+        mark_all(cluster, job);
+    cluster_job_mark(cluster, job);
 }
 
 /* ---- what an open asks for ---- */
@@ -150,6 +219,7 @@ static void fill_asked(struct cluster_job *asked, const struct scheduler_job_req
     if (request->resume)
         asked->resume = *request->resume;
     asked->ended_ns = asked->check_ns = CLUSTER_NEVER_NS;
+    asked->timer.kind = CLUSTER_TIMER_JOB;
     asked->wanted.items = request->items;
     asked->wanted.shuffle = request->shuffle;
     memcpy(asked->wanted.dataset_version, request->dataset_version, BASE_SHA256_BYTES);
@@ -291,10 +361,23 @@ static void keep_ranks(const struct scheduler_cluster *cluster, const struct clu
     }
 }
 
+/* Out of everything that finds it. */
+static void unlink_job(struct scheduler_cluster *cluster, struct cluster_job *job)
+{
+    cluster_job_set_stream(cluster, job, NULL);
+    cluster_job_set_candidate(cluster, job, NULL);
+    cluster_timer_set(cluster, &job->timer, CLUSTER_NEVER_NS);
+    cluster_list_remove(&job->dirty);
+    cluster_list_remove(&job->words);
+    cluster_list_remove(&job->unstored);
+    cluster_list_remove(&job->moved);
+}
+
 /* The new launch takes the old one's place; ranks keep the generation that they must exceed. */
 static void replace_launch(struct scheduler_cluster *cluster, struct cluster_job *job,
                            struct cluster_job *asked, uint32_t replaced)
 {
+    unlink_job(cluster, job);
     struct cluster_job old = *job;
     uint32_t both =
         old.view.shape.world < asked->view.shape.world ? old.view.shape.world : asked->view.shape.world;
@@ -306,35 +389,39 @@ static void replace_launch(struct scheduler_cluster *cluster, struct cluster_job
     *job = *asked;
     *asked = old;
     job->view.revision = old.view.revision;
+    job->timer.owner = job;
     cluster_line(cluster, "job %s: a new start of it begins", job->view.id);
 }
 
-static void remove_job(struct scheduler_cluster *cluster, int index)
+static void remove_job(struct scheduler_cluster *cluster, struct cluster_job *job)
 {
-    struct cluster_job *job = cluster->jobs[index];
+    int index = 0;
+    unlink_job(cluster, job);
+    cluster_index_remove(&cluster->by_job, hash_id(job->view.id), job);
+    while (cluster->jobs[index] != job)
+        index++;
     memmove(&cluster->jobs[index], &cluster->jobs[index + 1],
             (size_t)(--cluster->job_count - index) * sizeof *cluster->jobs);
     cluster_gone_push(cluster, job->view.id, NULL);
     cluster_job_destroy(job);
-    cluster->jobs_changed = true;
     cluster->revision++;
 }
 
 /* One that has ended makes room: rather one that cannot come back, of these the longest ended. */
 static bool forget_ended(struct scheduler_cluster *cluster)
 {
-    int best = -1;
+    struct cluster_job *best = NULL;
     for (int i = 0; i < cluster->job_count; i++) {
-        const struct cluster_job *job = cluster->jobs[i], *other = best < 0 ? NULL : cluster->jobs[best];
+        struct cluster_job *job = cluster->jobs[i];
         bool lost = job->view.state == SCHEDULER_JOB_LOST;
-        bool other_lost = other && other->view.state == SCHEDULER_JOB_LOST;
+        bool best_lost = best && best->view.state == SCHEDULER_JOB_LOST;
         if (job->ended_ns != CLUSTER_NEVER_NS &&
-            (!other || (lost == other_lost ? job->ended_ns < other->ended_ns : other_lost)))
-            best = i;
+            (!best || (lost == best_lost ? job->ended_ns < best->ended_ns : best_lost)))
+            best = job;
     }
-    if (best >= 0)
+    if (best)
         remove_job(cluster, best);
-    return best >= 0;
+    return best != NULL;
 }
 
 static enum base_code insert_job(struct scheduler_cluster *cluster, struct cluster_job *asked,
@@ -343,8 +430,11 @@ static enum base_code insert_job(struct scheduler_cluster *cluster, struct clust
     if (cluster->job_count == SCHEDULER_JOBS_MAX && !forget_ended(cluster))
         return base_error_set(error, BASE_BUSY, "job %s: there are %d jobs, the most that one server keeps",
                               asked->view.id, SCHEDULER_JOBS_MAX);
-    if (!cluster_grow(&cluster->jobs, cluster->job_count, sizeof *cluster->jobs))
+    if (!cluster_index_reserve(&cluster->by_job) || !cluster_timer_reserve(cluster) ||
+        !cluster_grow(&cluster->jobs, cluster->job_count, sizeof *cluster->jobs))
         return base_error_set(error, BASE_NO_MEMORY, "job %s: no memory", asked->view.id);
+    asked->timer.owner = asked;
+    cluster_index_put(&cluster->by_job, hash_id(asked->view.id), asked);
     cluster->jobs[cluster->job_count++] = asked;
     return BASE_OK;
 }
@@ -455,8 +545,7 @@ enum base_code scheduler_cluster_job_open(struct scheduler_cluster *cluster, int
     if (!code && !job)
         code = insert_job(cluster, asked, error);
     if (code) {
-        cluster_job_destroy(asked);
-        cluster->jobs_changed = true; /* a candidate that nobody wants goes again */
+        cluster_job_destroy(asked); /* and a candidate that nobody wants when settling */
         cluster_settle(cluster);
         return code;
     }
@@ -468,8 +557,9 @@ enum base_code scheduler_cluster_job_open(struct scheduler_cluster *cluster, int
         job = asked;
     if (verdict == VERDICT_REPLACE)
         cluster_join_near_miss(cluster, job);
+    cluster_job_set_candidate(cluster, job, candidate);
     open_rank(cluster, job, request->rank, request->generation);
-    job->unstored = true;
+    cluster_job_unstored(cluster, job);
     cluster_settle(cluster);
     return job->view.state == SCHEDULER_JOB_REFUSED ? refused(job, error) : BASE_OK;
 }
@@ -509,19 +599,19 @@ static void take_cursor(struct scheduler_cluster *cluster, struct cluster_job *j
     if (!job->view.has_start || cluster_cursor_compare(at, before) <= 0)
         return;
     rank->at = at;
-    if (cluster_cursor_compare(before, job->view.at) != 0)
+    if (cluster_cursor_compare(before, job->view.at) != 0 || --job->last_ranks > 0)
         return; /* another rank is the last */
     struct scheduler_cursor least = at;
-    for (uint32_t i = 0; i < job->view.shape.world; i++)
-        if (cluster_cursor_compare(job->ranks[i].at, least) < 0)
-            least = job->ranks[i].at;
-    if (cluster_cursor_compare(least, job->view.at) == 0)
-        return;
+    for (uint32_t i = 0; i < job->view.shape.world; i++) {
+        int order = cluster_cursor_compare(job->ranks[i].at, least);
+        least = order < 0 ? job->ranks[i].at : least;
+        job->last_ranks = order < 0 ? 1 : job->last_ranks + (order == 0);
+    }
     job->view.at = least;
-    job->moved = true;
-    struct cluster_stream *stream = cluster_stream_of(cluster, job);
-    if (stream)
-        cluster_stream_advance(cluster, stream, least);
+    if (!job->unstored.after)
+        cluster_list_add(&cluster->moved_jobs, &job->moved, job);
+    if (job->stream)
+        cluster_stream_advance(cluster, job->stream, least);
 }
 
 static enum base_code check_report(const struct cluster_job *job, const struct scheduler_job_report *report,
@@ -600,26 +690,18 @@ static void expire_ranks(struct scheduler_cluster *cluster, struct cluster_job *
     count_ranks(cluster, job);
 }
 
-void cluster_job_expire(struct scheduler_cluster *cluster)
+void cluster_job_wait(struct scheduler_cluster *cluster, struct cluster_job *job)
 {
-    for (int i = cluster->job_count - 1; i >= 0; i--) {
-        struct cluster_job *job = cluster->jobs[i];
-        if (cluster->now_ns >= job->check_ns)
-            expire_ranks(cluster, job);
-        if (cluster->now_ns >= forget_ns(cluster, job))
-            remove_job(cluster, i);
-    }
+    int64_t forget = forget_ns(cluster, job);
+    cluster_timer_set(cluster, &job->timer, job->check_ns < forget ? job->check_ns : forget);
 }
 
-int64_t cluster_job_deadline_ns(const struct scheduler_cluster *cluster)
+void cluster_job_expire(struct scheduler_cluster *cluster, struct cluster_job *job)
 {
-    int64_t least = CLUSTER_NEVER_NS;
-    for (int i = 0; i < cluster->job_count; i++) {
-        int64_t forget = forget_ns(cluster, cluster->jobs[i]);
-        least = cluster->jobs[i]->check_ns < least ? cluster->jobs[i]->check_ns : least;
-        least = forget < least ? forget : least;
-    }
-    return least;
+    if (cluster->now_ns >= job->check_ns)
+        expire_ranks(cluster, job);
+    if (cluster->now_ns >= forget_ns(cluster, job))
+        remove_job(cluster, job);
 }
 
 /* ---- after a restart ---- */
@@ -651,7 +733,7 @@ enum base_code scheduler_cluster_load_job(struct scheduler_cluster *cluster, int
              "no rank has been heard of since the server's restart");
     job->ended_ns = cluster->now_ns;
     if (live && memcmp(live->view.key, job->view.key, sizeof job->view.key) == 0) {
-        job->view.stream = &live->view;
+        cluster_job_set_stream(cluster, job, live);
         job->view.has_start = job->has_pin = true;
         job->view.start = stored->at;
         job->view.first_epoch = stored->first_epoch;

@@ -23,20 +23,22 @@ static bool is_over(enum scheduler_job_state state)
     return state >= SCHEDULER_JOB_LOST;
 }
 
-static bool set_state(struct scheduler_cluster *cluster, struct cluster_job *job,
+static void set_state(struct scheduler_cluster *cluster, struct cluster_job *job,
                       enum scheduler_job_state state)
 {
     if (job->view.state == state)
-        return false;
+        return;
+    bool lived = cluster_job_live(job);
     if (is_over(state))
         job->ended_ns = cluster->now_ns;
     else
         job->ended_ns = CLUSTER_NEVER_NS;
     if (state == SCHEDULER_JOB_CLOSED || state == SCHEDULER_JOB_REFUSED) {
         cluster_gone_push(cluster, job->view.id, NULL);
-        job->unstored = job->moved = false;
+        cluster_list_remove(&job->unstored);
+        cluster_list_remove(&job->moved);
     } else if (is_over(job->view.state)) {
-        job->unstored = true;
+        cluster_job_unstored(cluster, job);
     }
     if (state == SCHEDULER_JOB_LOST)
         snprintf(job->view.reason, sizeof job->view.reason, "no rank has been heard of for %lld s",
@@ -46,13 +48,18 @@ static bool set_state(struct scheduler_cluster *cluster, struct cluster_job *job
     cluster_line(cluster, "job %s is %s", job->view.id, scheduler_job_state_name(state));
     job->view.state = state;
     cluster_job_touch(cluster, job);
-    return true;
+    cluster_job_words(cluster, job);
+    cluster_job_wait(cluster, job);
+    if (lived != cluster_job_live(job) && job->stream)
+        cluster_stream_mark(cluster, job->stream);
+    if (lived != cluster_job_live(job) && job->candidate)
+        cluster_candidate_mark(cluster, job->candidate);
 }
 
 /* ---- which stream ---- */
 
-static bool refuse(struct scheduler_cluster *cluster, struct cluster_job *job,
-                   const struct cluster_candidate *candidate)
+static void refuse(struct scheduler_cluster *cluster, struct cluster_job *job,
+                   struct cluster_candidate *candidate)
 {
     char theirs[CLUSTER_SHORT_CHARS], ours[CLUSTER_SHORT_CHARS] = "none";
     uint8_t offered[16];
@@ -65,12 +72,12 @@ static bool refuse(struct scheduler_cluster *cluster, struct cluster_job *job,
         theirs, ours);
     cluster->counts.refused++;
     cluster_line(cluster, "job %s: %s", job->view.id, job->view.reason);
-    return set_state(cluster, job, SCHEDULER_JOB_REFUSED);
+    set_state(cluster, job, SCHEDULER_JOB_REFUSED);
 }
 
 /* What the cursor asks for, where a worker has it; else what others read or most workers make. */
 static bool choose_fingerprint(const struct scheduler_cluster *cluster, const struct cluster_job *job,
-                               const struct cluster_candidate *candidate, uint8_t *fingerprint)
+                               struct cluster_candidate *candidate, uint8_t *fingerprint)
 {
     const uint8_t *asked = job->has_pin ? job->pin : job->has_resume ? job->resume.fingerprint : NULL;
     if (asked && cluster_fingerprint_offered(cluster, candidate, asked)) {
@@ -81,45 +88,48 @@ static bool choose_fingerprint(const struct scheduler_cluster *cluster, const st
 }
 
 /* Nothing that happens says when there is memory again, or room. */
-static bool look_again(struct scheduler_cluster *cluster)
+static void look_again(struct scheduler_cluster *cluster)
 {
     cluster->retry_ns = cluster->now_ns + BASE_NS_PER_S;
-    return false;
 }
 
-static bool find_stream(struct scheduler_cluster *cluster, struct cluster_job *job)
+static void find_stream(struct scheduler_cluster *cluster, struct cluster_job *job)
 {
     struct cluster_candidate *candidate = NULL;
     uint8_t fingerprint[sizeof job->pin];
-    if (cluster_candidate_get(cluster, &job->wanted, &candidate, NULL))
-        return look_again(cluster);
+    if (cluster_candidate_get(cluster, &job->wanted, &candidate, NULL)) {
+        look_again(cluster);
+        return;
+    }
+    cluster_job_set_candidate(cluster, job, candidate);
+    candidate->sought = true;
     if (!choose_fingerprint(cluster, job, candidate, fingerprint)) {
         if (job->has_pin && cluster_candidate_settled(cluster, candidate))
-            return refuse(cluster, job, candidate);
-        return false;
+            refuse(cluster, job, candidate);
+        return;
     }
     struct cluster_stream *stream = cluster_stream_get(cluster, candidate, fingerprint);
-    if (!stream)
-        return look_again(cluster);
-    job->view.stream = &stream->view;
+    if (!stream) {
+        look_again(cluster);
+        return;
+    }
+    cluster_job_set_stream(cluster, job, stream);
     job->has_pin = true; /* from now on these bits and no others */
     memcpy(job->pin, fingerprint, sizeof job->pin);
-    job->unstored = true;
+    cluster_job_unstored(cluster, job);
     if (job->view.has_start)
         cluster_stream_advance(cluster, stream, job->view.at);
     cluster_job_touch(cluster, job);
-    return true;
 }
 
 /* ---- where in it ---- */
 
-static bool lowest_front(const struct scheduler_cluster *cluster, const struct cluster_job *job,
-                         const struct cluster_stream *stream, struct scheduler_cursor *lowest)
+static bool lowest_front(const struct cluster_job *job, struct scheduler_cursor *lowest)
 {
     bool any = false;
-    for (int i = 0; i < cluster->job_count; i++) {
-        const struct cluster_job *other = cluster->jobs[i];
-        if (other == job || !cluster_job_reads(other, stream))
+    for (const struct cluster_job *other = cluster_list_first(&job->stream->jobs); other;
+         other = cluster_list_next(&other->reads)) {
+        if (other == job || !cluster_job_reads(other))
             continue;
         if (!any || cluster_cursor_compare(other->view.at, *lowest) < 0)
             *lowest = other->view.at;
@@ -128,69 +138,72 @@ static bool lowest_front(const struct scheduler_cluster *cluster, const struct c
     return any;
 }
 
-static void begin(struct scheduler_cluster *cluster, struct cluster_job *job, struct cluster_stream *stream,
-                  struct scheduler_cursor start, uint32_t first_epoch)
+static bool read_by_others(const struct cluster_job *job)
 {
-    struct scheduler_cursor ignored;
-    if (lowest_front(cluster, job, stream, &ignored))
-        cluster->counts.jobs_shared++;
+    for (const struct cluster_job *other = cluster_list_first(&job->stream->jobs); other;
+         other = cluster_list_next(&other->reads))
+        if (other != job && cluster_job_reads(other))
+            return true;
+    return false;
+}
+
+static void begin(struct scheduler_cluster *cluster, struct cluster_job *job, struct scheduler_cursor start,
+                  uint32_t first_epoch)
+{
+    cluster->counts.jobs_shared += read_by_others(job);
     job->view.has_start = true;
     job->view.start = job->view.at = start;
     job->view.first_epoch = first_epoch;
     job->has_baseline = false;
     for (uint32_t i = 0; i < job->view.shape.world; i++)
         job->ranks[i].at = start;
-    job->unstored = true;
-    cluster_stream_advance(cluster, stream, start);
+    job->last_ranks = job->view.shape.world;
+    cluster_job_unstored(cluster, job);
+    cluster_stream_advance(cluster, job->stream, start);
+    cluster_stream_mark(cluster, job->stream);
     cluster_job_touch(cluster, job);
 }
 
 /* The next whole step boundary not before the slowest reader. */
-static void begin_partial(struct scheduler_cluster *cluster, struct cluster_job *job,
-                          struct cluster_stream *stream)
+static void begin_partial(struct scheduler_cluster *cluster, struct cluster_job *job)
 {
     struct scheduler_cursor at = {0, 0};
     uint64_t step = (uint64_t)job->view.shape.world * job->view.shape.batch;
-    if (lowest_front(cluster, job, stream, &at)) {
+    if (lowest_front(job, &at)) {
         at.position = (at.position / step + (at.position % step != 0)) * step;
         at = scheduler_cursor_normal(&job->view.shape, at);
     }
-    begin(cluster, job, stream, at, at.epoch);
+    begin(cluster, job, at, at.epoch);
     job->view.short_first_epoch = at.position > 0;
 }
 
-static bool begin_next(struct scheduler_cluster *cluster, struct cluster_job *job,
-                       struct cluster_stream *stream)
+static void begin_next(struct scheduler_cluster *cluster, struct cluster_job *job)
 {
-    struct scheduler_cursor lowest;
-    if (!stream->view.identity.uses_epoch || !lowest_front(cluster, job, stream, &lowest)) {
-        begin(cluster, job, stream, (struct scheduler_cursor){0, 0}, 0);
-        return true;
+    const struct cluster_stream *stream = job->stream;
+    if (!stream->view.identity.uses_epoch || !read_by_others(job)) {
+        begin(cluster, job, (struct scheduler_cursor){0, 0}, 0);
+        return;
     }
     if (!job->has_baseline) {
         job->has_baseline = true;
         job->baseline_epoch = stream->front.epoch;
     }
-    if (stream->front.epoch <= job->baseline_epoch)
-        return false;
-    begin(cluster, job, stream, (struct scheduler_cursor){stream->front.epoch, 0}, stream->front.epoch);
-    return true;
+    if (stream->front.epoch > job->baseline_epoch)
+        begin(cluster, job, (struct scheduler_cursor){stream->front.epoch, 0}, stream->front.epoch);
 }
 
-static bool find_start(struct scheduler_cluster *cluster, struct cluster_job *job)
+static void find_start(struct scheduler_cluster *cluster, struct cluster_job *job)
 {
-    struct cluster_stream *stream = cluster_stream_of(cluster, job);
     if (job->has_resume) {
         struct scheduler_cursor start = scheduler_cursor_normal(&job->view.shape, job->resume.at);
-        begin(cluster, job, stream, start, job->resume.first_epoch);
+        begin(cluster, job, start, job->resume.first_epoch);
     } else if (job->join == SCHEDULER_JOIN_NEXT) {
-        return begin_next(cluster, job, stream);
+        begin_next(cluster, job);
     } else if (job->join == SCHEDULER_JOIN_PARTIAL) {
-        begin_partial(cluster, job, stream);
+        begin_partial(cluster, job);
     } else {
-        begin(cluster, job, stream, (struct scheduler_cursor){0, 0}, 0);
+        begin(cluster, job, (struct scheduler_cursor){0, 0}, 0);
     }
-    return true;
 }
 
 static enum scheduler_job_state resting_state(const struct cluster_job *job)
@@ -201,21 +214,24 @@ static enum scheduler_job_state resting_state(const struct cluster_job *job)
     return job->view.ranks_open == 0 && closed ? SCHEDULER_JOB_CLOSED : SCHEDULER_JOB_LOST;
 }
 
-bool cluster_join_advance(struct scheduler_cluster *cluster, struct cluster_job *job)
+void cluster_join_advance(struct scheduler_cluster *cluster, struct cluster_job *job)
 {
     if (job->view.state == SCHEDULER_JOB_REFUSED)
-        return false;
-    if (job->view.ranks_live == 0)
-        return set_state(cluster, job, resting_state(job));
-    bool moved = !job->view.stream && find_stream(cluster, job);
+        return;
+    if (job->view.ranks_live == 0) {
+        set_state(cluster, job, resting_state(job));
+        return;
+    }
+    if (!job->stream)
+        find_stream(cluster, job);
     if (job->view.state == SCHEDULER_JOB_REFUSED)
-        return true;
-    if (job->view.stream && !job->view.has_start)
-        moved |= find_start(cluster, job);
-    enum scheduler_job_state state = !job->view.stream     ? SCHEDULER_JOB_PREPARING
-                                     : job->view.has_start ? SCHEDULER_JOB_RUNNING
-                                                           : SCHEDULER_JOB_WAITING;
-    return set_state(cluster, job, state) || moved;
+        return;
+    if (job->stream && !job->view.has_start)
+        find_start(cluster, job);
+    set_state(cluster, job,
+              !job->stream          ? SCHEDULER_JOB_PREPARING
+              : job->view.has_start ? SCHEDULER_JOB_RUNNING
+                                    : SCHEDULER_JOB_WAITING);
 }
 
 /* ---- words ---- */
@@ -237,21 +253,20 @@ __attribute__((format(printf, 2, 3))) static void say(struct words *words, const
         words->used = sizeof words->text - 1;
 }
 
-/* "a, b and 3 more"; how many there are. */
-static int say_readers(const struct scheduler_cluster *cluster, const struct cluster_job *job,
-                       const struct cluster_stream *stream, struct words *words)
+/* "a, b and others"; how many were named. */
+static int say_readers(const struct cluster_job *job, struct words *words)
 {
     int count = 0;
-    for (int i = 0; i < cluster->job_count; i++) {
-        const struct cluster_job *other = cluster->jobs[i];
-        if (other == job || !cluster_job_reads(other, stream))
+    for (const struct cluster_job *other = cluster_list_first(&job->stream->jobs);
+         other && count <= NAMES_MAX; other = cluster_list_next(&other->reads)) {
+        if (other == job || !cluster_job_reads(other))
             continue;
         if (count < NAMES_MAX)
             say(words, "%s%.60s", count ? ", " : "", other->view.id);
         count++;
     }
     if (count > NAMES_MAX)
-        say(words, " and %d more", count - NAMES_MAX);
+        say(words, " and others"); /* how many would be news to all of them with each */
     return count;
 }
 
@@ -259,49 +274,35 @@ static void say_preparing(const struct scheduler_cluster *cluster, const struct 
                           struct words *words)
 {
     char version[CLUSTER_SHORT_CHARS];
-    const struct cluster_candidate *candidate = cluster_candidate_find(cluster, job->view.key);
-    const char *error = "", *probe_error = "";
-    uint64_t who = 0;
-    int live = 0, eligible = 0, silent = 0, made = 0;
-    for (int i = 0; i < cluster->member_count; i++) {
-        const struct cluster_member *member = cluster->members[i];
-        if (member->view.state != SCHEDULER_WORKER_READY)
-            continue;
-        const char *why = "";
-        const struct cluster_print *print = cluster_member_print(member, job->view.key);
-        live++;
-        if (!cluster_member_eligible(member, job->wanted.dataset_version, &why)) {
-            if (why[0])
-                error = why, who = member->view.id;
-            continue;
-        }
-        eligible++;
-        silent += !print;
-        made += print && !print->failed;
-        if (print && print->failed)
-            probe_error = print->error, who = member->view.id;
-    }
+    struct cluster_candidate *candidate = job->candidate;
     cluster_short(job->wanted.dataset_version, version);
-    if (!candidate)
+    if (!candidate) {
         say(words, "waits: the server keeps as many streams as it can");
-    else if (eligible == 0)
+        return;
+    }
+    cluster_candidate_count(cluster, candidate);
+    if (candidate->eligible == 0)
         say(words, "waits for a worker that can read %s (version %s): none of %d can", job->dataset, version,
-            live);
-    else if (silent > 0 || made > 0)
-        say(words, "waits for the fingerprints of %d of %d workers", silent, eligible);
+            candidate->live);
+    else if (candidate->silent > 0 || candidate->made > 0)
+        say(words, "waits for the fingerprints of %d of %d workers", candidate->silent, candidate->eligible);
     else
-        say(words, "waits for a worker that can make it: none of %d can", eligible);
-    if (eligible == 0 ? error[0] : probe_error[0])
-        say(words, "; worker %" PRIu64 ": %s", who, eligible == 0 ? error : probe_error);
+        say(words, "waits for a worker that can make it: none of %d can", candidate->eligible);
+    if (candidate->eligible > 0 && candidate->failed_worker != 0)
+        say(words, "; worker %" PRIu64 ": %s", candidate->failed_worker, candidate->failed_error);
+    const char *error = NULL;
+    const struct cluster_member *member =
+        candidate->eligible == 0 ? cluster_version_refuser(candidate->version, &error) : NULL;
+    if (member)
+        say(words, "; worker %" PRIu64 ": %s", member->view.id, error);
 }
 
-static void say_running(const struct scheduler_cluster *cluster, const struct cluster_job *job,
-                        struct words *words)
+static void say_running(const struct cluster_job *job, struct words *words)
 {
     char name[CLUSTER_SHORT_CHARS];
     struct words readers = {.used = 0};
-    const struct cluster_stream *stream = cluster_stream_of(cluster, job);
-    int count = say_readers(cluster, job, stream, &readers);
+    const struct cluster_stream *stream = job->stream;
+    int count = say_readers(job, &readers);
     cluster_short(stream->view.identity.hash, name);
     if (job->view.state == SCHEDULER_JOB_WAITING)
         say(words, "waits for the next epoch of stream %s, read by %s", name, readers.text);
@@ -327,7 +328,7 @@ void cluster_join_words(struct scheduler_cluster *cluster, struct cluster_job *j
         break;
     case SCHEDULER_JOB_WAITING:
     case SCHEDULER_JOB_RUNNING:
-        say_running(cluster, job, &words);
+        say_running(job, &words);
         break;
     case SCHEDULER_JOB_LOST:
     case SCHEDULER_JOB_CLOSED:

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HELD_MAX = 4096 }; /* dataset versions of one worker: further ones are not looked at */
-
 const char *scheduler_worker_state_name(enum scheduler_worker_state state)
 {
     static const char *const names[] = {"ready", "draining", "lost"};
@@ -20,6 +18,16 @@ const char *scheduler_worker_state_name(enum scheduler_worker_state state)
 void cluster_member_touch(struct scheduler_cluster *cluster, struct cluster_member *member)
 {
     member->view.revision = ++cluster->revision;
+}
+
+static bool same_id(const void *item, const void *key)
+{
+    return ((const struct cluster_member *)item)->view.id == *(const uint64_t *)key;
+}
+
+struct cluster_member *cluster_member_find(const struct scheduler_cluster *cluster, uint64_t id)
+{
+    return cluster_index_find(&cluster->by_worker, id, same_id, &id);
 }
 
 /* Index of the first member whose id is not below. */
@@ -36,28 +44,50 @@ static int lower_bound(const struct scheduler_cluster *cluster, uint64_t id)
     return low;
 }
 
-struct cluster_member *cluster_member_find(const struct scheduler_cluster *cluster, uint64_t id)
-{
-    int at = lower_bound(cluster, id);
-    return at < cluster->member_count && cluster->members[at]->view.id == id ? cluster->members[at] : NULL;
-}
-
 void cluster_member_destroy(struct cluster_member *member)
 {
+    for (int i = 0; i < member->held_count; i++)
+        free(member->held[i].error);
     free(member->held);
-    free(member->prints);
     free(member->fronts);
     free(member);
 }
 
+void cluster_member_weigh(struct scheduler_cluster *cluster, struct cluster_member *member)
+{
+    cluster->seats[member->seat].weight = member->view.weight * member->load.factor;
+    cluster->votes++;
+    cluster_plan_worker(cluster, member->seat, true);
+}
+
+/* What it says of what it can make and whether it does has changed. */
+static void changed(struct scheduler_cluster *cluster, struct cluster_member *member)
+{
+    cluster_candidate_mark_sought(cluster);
+    cluster_plan_worker(cluster, member->seat, false);
+    cluster_member_touch(cluster, member);
+}
+
+static void forget_said(struct scheduler_cluster *cluster, struct cluster_member *member)
+{
+    cluster_held_clear(cluster, member);
+    cluster_candidate_forget(cluster, member);
+    member->front_count = 0;
+}
+
 static void remove_member(struct scheduler_cluster *cluster, struct cluster_member *member)
 {
-    int at = lower_bound(cluster, member->view.id);
+    int at = lower_bound(cluster, member->view.id), seat = member->seat;
+    forget_said(cluster, member);
+    cluster->seats[seat].state = CLUSTER_SEAT_FREE;
+    changed(cluster, member);
+    cluster_timer_set(cluster, &member->timer, CLUSTER_NEVER_NS);
+    cluster_index_remove(&cluster->by_worker, member->view.id, member);
     memmove(&cluster->members[at], &cluster->members[at + 1],
             (size_t)(--cluster->member_count - at) * sizeof *cluster->members);
+    cluster->seats[seat].member = NULL;
+    cluster->free_seats[cluster->free_count++] = seat;
     cluster_member_destroy(member);
-    cluster->members_changed = true;
-    cluster->revision++;
 }
 
 /* The longest lost one makes room for another. */
@@ -75,177 +105,73 @@ static bool forget_lost(struct scheduler_cluster *cluster)
     return oldest != NULL;
 }
 
+/* Room for one more in every table, a seat among them; false: no memory. */
+static bool reserve(struct scheduler_cluster *cluster)
+{
+    return cluster_index_reserve(&cluster->by_worker) && cluster_timer_reserve(cluster) &&
+           cluster_grow(&cluster->members, cluster->member_count, sizeof *cluster->members) &&
+           (cluster->free_count > 0 ||
+            (cluster_grow(&cluster->seats, cluster->seat_count, sizeof *cluster->seats) &&
+             cluster_grow(&cluster->free_seats, cluster->seat_count, sizeof *cluster->free_seats)));
+}
+
 static struct cluster_member *insert_member(struct scheduler_cluster *cluster, uint64_t id)
 {
-    if (!cluster_grow(&cluster->members, cluster->member_count, sizeof *cluster->members))
-        return NULL;
-    struct cluster_member *member = calloc(1, sizeof *member);
+    struct cluster_member *member = reserve(cluster) ? calloc(1, sizeof *member) : NULL;
     if (!member)
         return NULL;
     member->view.id = id;
     member->view.state = SCHEDULER_WORKER_LOST; /* until its first sync is taken in */
+    member->timer.kind = CLUSTER_TIMER_MEMBER;
+    member->timer.owner = member;
+    cluster_load_reset(&member->load);
+    member->seat =
+        cluster->free_count > 0 ? cluster->free_seats[--cluster->free_count] : cluster->seat_count++;
+    cluster->seats[member->seat] = (struct cluster_seat){member, id, 1, SCHEDULER_WORKER_LOST};
     int at = lower_bound(cluster, id);
     memmove(&cluster->members[at + 1], &cluster->members[at],
             (size_t)(cluster->member_count++ - at) * sizeof *cluster->members);
     cluster->members[at] = member;
+    cluster_index_put(&cluster->by_worker, id, member);
     return member;
-}
-
-static const struct cluster_held *find_held(const struct cluster_member *member, const uint8_t *version)
-{
-    for (int i = 0; i < member->held_count; i++)
-        if (memcmp(member->held[i].version, version, BASE_SHA256_BYTES) == 0)
-            return &member->held[i];
-    return NULL;
-}
-
-bool cluster_member_eligible(const struct cluster_member *member, const uint8_t *version, const char **error)
-{
-    const struct cluster_held *held = find_held(member, version);
-    if (error)
-        *error = held && !held->eligible ? held->error : "";
-    return held && held->eligible;
-}
-
-const struct cluster_print *cluster_member_print(const struct cluster_member *member, const uint8_t *key)
-{
-    for (int i = 0; i < member->print_count; i++)
-        if (memcmp(member->prints[i].key, key, BASE_SHA256_BYTES) == 0)
-            return &member->prints[i];
-    return NULL;
-}
-
-bool cluster_member_reads(const struct cluster_member *member, const struct scheduler_stream *candidate)
-{
-    return member->view.state != SCHEDULER_WORKER_LOST &&
-           cluster_member_eligible(member, candidate->dataset_version, NULL);
-}
-
-bool cluster_member_serves(const struct cluster_member *member, const struct scheduler_live_stream *stream)
-{
-    const struct cluster_print *print = cluster_member_print(member, stream->key);
-    return print && !print->failed && cluster_member_reads(member, &stream->identity) &&
-           memcmp(print->fingerprint, stream->identity.fingerprint, sizeof print->fingerprint) == 0;
-}
-
-void cluster_member_forget_key(struct scheduler_cluster *cluster, const uint8_t *key)
-{
-    for (int i = 0; i < cluster->member_count; i++) {
-        struct cluster_member *member = cluster->members[i];
-        for (int p = 0; p < member->print_count; p++) {
-            if (memcmp(member->prints[p].key, key, BASE_SHA256_BYTES) != 0)
-                continue;
-            member->prints[p] = member->prints[--member->print_count];
-            break;
-        }
-    }
 }
 
 /* ---- a sync ---- */
 
-/* The first worker that can give a manifest's pages is news to those that want them. */
-static void tell_first_holder(struct scheduler_cluster *cluster, const struct cluster_member *holder,
-                              const uint8_t *version)
+static int find_front(const struct cluster_member *member, uint64_t stream)
 {
-    for (int i = 0; i < cluster->member_count; i++)
-        if (cluster->members[i] != holder && cluster_member_eligible(cluster->members[i], version, NULL))
-            return;
-    for (int i = 0; i < cluster->member_count; i++)
-        if (cluster->members[i] != holder && cluster->members[i]->view.state != SCHEDULER_WORKER_LOST)
-            cluster_member_touch(cluster, cluster->members[i]);
-}
-
-/* All or nothing: on failure the old list stays. */
-static bool take_datasets(struct scheduler_cluster *cluster, struct cluster_member *member,
-                          const struct scheduler_worker_report *report)
-{
-    int count = report->dataset_count > HELD_MAX ? HELD_MAX : report->dataset_count;
-    bool same = count == member->held_count;
-    struct cluster_held *held = count > 0 ? calloc((size_t)count, sizeof *held) : NULL;
-    if (count > 0 && !held)
-        return false;
-    for (int i = 0; i < count; i++) {
-        memcpy(held[i].version, report->datasets[i].version, sizeof held[i].version);
-        held[i].eligible = report->datasets[i].eligible;
-        snprintf(held[i].error, sizeof held[i].error, "%s",
-                 report->datasets[i].error ? report->datasets[i].error : "");
-        const struct cluster_held *old = find_held(member, held[i].version);
-        same = same && old && old->eligible == held[i].eligible && strcmp(old->error, held[i].error) == 0;
-        if (held[i].eligible && !(old && old->eligible))
-            tell_first_holder(cluster, member, held[i].version);
+    int low = 0, high = member->front_count;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (member->fronts[middle].stream < stream)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    free(member->held);
-    member->held = held;
-    member->held_count = count;
-    if (!same) {
-        cluster->members_changed = true;
-        cluster_member_touch(cluster, member);
-    }
-    return true;
-}
-
-static bool take_probe(struct scheduler_cluster *cluster, struct cluster_member *member,
-                       const struct scheduler_probe_result *result)
-{
-    struct cluster_candidate *candidate = cluster_candidate_find(cluster, result->key);
-    struct cluster_print print = {.failed = result->error && result->error[0]};
-    if (!candidate)
-        return true; /* nobody wants it any more; asked again if somebody does */
-    memcpy(print.key, result->key, sizeof print.key);
-    memcpy(print.fingerprint, result->fingerprint, sizeof print.fingerprint);
-    snprintf(print.error, sizeof print.error, "%s", print.failed ? result->error : "");
-    struct cluster_print *old = NULL;
-    for (int i = 0; i < member->print_count && !old; i++)
-        if (memcmp(member->prints[i].key, print.key, sizeof print.key) == 0)
-            old = &member->prints[i];
-    if (old && memcmp(old, &print, sizeof print) == 0)
-        return true;
-    if (!old) {
-        if (!cluster_grow(&member->prints, member->print_count, sizeof print))
-            return false;
-        old = &member->prints[member->print_count++];
-    }
-    memcpy(old, &print, sizeof print);
-    if (!print.failed && candidate->first_print_ns == CLUSTER_NEVER_NS)
-        candidate->first_print_ns = cluster->now_ns;
-    cluster->members_changed = true;
-    cluster_member_touch(cluster, member);
-    return true;
+    return low;
 }
 
 /* What is told again is no news: a worker's furthest epoch may be of jobs long gone. */
 static bool take_front(struct scheduler_cluster *cluster, struct cluster_member *member,
-                       const struct scheduler_front *front)
+                       const struct scheduler_front *told)
 {
-    struct cluster_stream *stream = cluster_stream_find(cluster, front->stream);
-    struct scheduler_cursor at = {front->epoch, front->position};
+    struct cluster_stream *stream = cluster_stream_find(cluster, told->stream);
+    struct cluster_front front = {cluster_hash_bytes(told->stream), {told->epoch, told->position}};
     if (!stream)
         return true;
-    int i = 0;
-    while (i < member->front_count && memcmp(member->fronts[i].stream, front->stream, BASE_SHA256_BYTES) != 0)
-        i++;
-    if (i == member->front_count) {
-        if (!cluster_grow(&member->fronts, i, sizeof *member->fronts))
-            return false;
-        memcpy(member->fronts[i].stream, front->stream, BASE_SHA256_BYTES);
-        member->front_count++;
-    } else if (cluster_cursor_compare(member->fronts[i].at, at) == 0) {
+    int at = find_front(member, front.stream);
+    bool known = at < member->front_count && member->fronts[at].stream == front.stream;
+    if (known && cluster_cursor_compare(member->fronts[at].at, front.at) == 0)
         return true;
+    if (!known) {
+        if (!cluster_grow(&member->fronts, member->front_count, sizeof *member->fronts))
+            return false;
+        memmove(&member->fronts[at + 1], &member->fronts[at],
+                (size_t)(member->front_count++ - at) * sizeof front);
     }
-    member->fronts[i].at = at;
-    cluster_stream_tell(cluster, stream, at);
+    member->fronts[at] = front;
+    cluster_stream_tell(cluster, stream, front.at);
     return true;
-}
-
-static bool take_lists(struct scheduler_cluster *cluster, struct cluster_member *member,
-                       const struct scheduler_worker_report *report)
-{
-    bool fits = take_datasets(cluster, member, report);
-    for (int i = 0; fits && i < report->probe_count; i++)
-        fits = take_probe(cluster, member, &report->probes[i]);
-    for (int i = 0; fits && i < report->front_count; i++)
-        fits = take_front(cluster, member, &report->fronts[i]);
-    return fits;
 }
 
 /* Fronts of streams that are gone go, too. */
@@ -255,21 +181,30 @@ static void prune_fronts(struct scheduler_cluster *cluster, struct cluster_membe
     if (member->front_count <= cluster->stream_count)
         return;
     for (int i = 0; i < member->front_count; i++)
-        if (cluster_stream_find(cluster, member->fronts[i].stream))
+        if (cluster_index_find(&cluster->by_stream, member->fronts[i].stream, NULL, NULL))
             member->fronts[kept++] = member->fronts[i];
     member->front_count = kept;
 }
 
-static void reset_member(struct cluster_member *member)
+static bool take_lists(struct scheduler_cluster *cluster, struct cluster_member *member,
+                       const struct scheduler_worker_report *report)
 {
-    free(member->held);
-    free(member->prints);
-    free(member->fronts);
-    member->held = NULL;
-    member->prints = NULL;
-    member->fronts = NULL;
-    member->held_count = member->print_count = member->front_count = 0;
-    member->view.drain_ordered = false;
+    bool news = false, fits = cluster_held_take(cluster, member, report, &news);
+    for (int i = 0; fits && i < report->probe_count; i++)
+        fits = cluster_candidate_take(cluster, member, &report->probes[i], &news);
+    if (news)
+        changed(cluster, member);
+    for (int i = 0; fits && i < report->front_count; i++)
+        fits = take_front(cluster, member, &report->fronts[i]);
+    return fits;
+}
+
+static int64_t deadline_ns(const struct scheduler_cluster *cluster, const struct cluster_member *member)
+{
+    int64_t lease_ns = cluster->options.lease_ms * BASE_NS_PER_MS;
+    if (member->view.state == SCHEDULER_WORKER_LOST)
+        lease_ns += cluster->options.keep_ms * BASE_NS_PER_MS;
+    return member->view.seen_ns + lease_ns;
 }
 
 static void set_state(struct scheduler_cluster *cluster, struct cluster_member *member,
@@ -279,14 +214,27 @@ static void set_state(struct scheduler_cluster *cluster, struct cluster_member *
         return;
     cluster_line(cluster, "worker %" PRIu64 " is %s", member->view.id, scheduler_worker_state_name(state));
     member->view.state = state;
-    cluster->members_changed = true;
-    cluster_member_touch(cluster, member);
+    cluster->seats[member->seat].state = (uint8_t)state;
+    changed(cluster, member);
 }
 
 static enum scheduler_worker_state wanted_state(const struct cluster_member *member)
 {
     return member->self_draining || member->view.drain_ordered ? SCHEDULER_WORKER_DRAINING
                                                                : SCHEDULER_WORKER_READY;
+}
+
+static void take_incarnation(struct scheduler_cluster *cluster, struct cluster_member *member,
+                             uint64_t incarnation)
+{
+    if (incarnation == member->view.incarnation)
+        return;
+    forget_said(cluster, member);
+    cluster_load_reset(&member->load);
+    cluster_member_weigh(cluster, member);
+    member->view.drain_ordered = false;
+    member->view.incarnation = incarnation;
+    changed(cluster, member);
 }
 
 static void take_facts(struct scheduler_cluster *cluster, struct cluster_member *member,
@@ -297,49 +245,61 @@ static void take_facts(struct scheduler_cluster *cluster, struct cluster_member 
     member->view.seen_ns = cluster->now_ns;
     member->view.staging_bytes = report->staging_bytes;
     member->self_draining = report->draining;
-    if (member->view.weight != weight || strcmp(member->view.addresses, addresses) != 0) {
+    cluster_load_take(&member->load, report);
+    if (member->view.weight != weight) {
         member->view.weight = weight;
-        snprintf(member->view.addresses, sizeof member->view.addresses, "%s", addresses);
-        cluster->members_changed = true;
-        for (int i = 0; i < cluster->stream_count; i++) /* plans carry addresses */
-            if (cluster_member_serves(member, &cluster->streams[i]->view))
-                cluster_stream_touch(cluster, cluster->streams[i]);
+        cluster_member_weigh(cluster, member);
+        cluster_candidate_mark_sought(cluster);
     }
+    if (strcmp(member->view.addresses, addresses) == 0)
+        return;
+    snprintf(member->view.addresses, sizeof member->view.addresses, "%s", addresses);
+    for (int i = 0; i < cluster->stream_count; i++) /* plans carry addresses */
+        if (cluster_bit(cluster->streams[i]->chosen, member->seat)) {
+            cluster_stream_touch_chosen(cluster, cluster->streams[i]);
+            cluster_stream_touch_jobs(cluster, cluster->streams[i]);
+        }
+}
+
+static enum base_code admit(struct scheduler_cluster *cluster, const struct scheduler_worker_report *report,
+                            struct cluster_member **member, struct base_error *error)
+{
+    if (report->id == SCHEDULER_PLAN_NOBODY)
+        return base_error_set(error, BASE_INVALID, "worker: id 0 is nobody's");
+    if (report->addresses && strlen(report->addresses) >= SCHEDULER_ADDRESSES_CHARS)
+        return base_error_set(error, BASE_TOO_LARGE, "worker %" PRIu64 ": its addresses are over %d bytes",
+                              report->id, SCHEDULER_ADDRESSES_CHARS - 1);
+    *member = cluster_member_find(cluster, report->id);
+    if (*member && report->incarnation < (*member)->view.incarnation) {
+        cluster->counts.fenced++;
+        return base_error_set(error, BASE_CONFLICT,
+                              "worker %" PRIu64 ": incarnation %" PRIu64 " is over, %" PRIu64 " has begun",
+                              report->id, report->incarnation, (*member)->view.incarnation);
+    }
+    if (!*member && cluster->member_count == SCHEDULER_WORKERS_MAX && !forget_lost(cluster))
+        return base_error_set(error, BASE_BUSY,
+                              "worker %" PRIu64 ": there are %d workers, the most that one server keeps",
+                              report->id, SCHEDULER_WORKERS_MAX);
+    if (!*member && !(*member = insert_member(cluster, report->id)))
+        return base_error_set(error, BASE_NO_MEMORY, "worker %" PRIu64 ": no memory", report->id);
+    return BASE_OK;
 }
 
 enum base_code scheduler_cluster_worker_sync(struct scheduler_cluster *cluster, int64_t now_ns,
                                              const struct scheduler_worker_report *report,
                                              struct base_error *error)
 {
+    struct cluster_member *member = NULL;
     if (now_ns > cluster->now_ns)
         cluster->now_ns = now_ns;
-    if (report->id == SCHEDULER_PLAN_NOBODY)
-        return base_error_set(error, BASE_INVALID, "worker: id 0 is nobody's");
-    if (report->addresses && strlen(report->addresses) >= SCHEDULER_ADDRESSES_CHARS)
-        return base_error_set(error, BASE_TOO_LARGE, "worker %" PRIu64 ": its addresses are over %d bytes",
-                              report->id, SCHEDULER_ADDRESSES_CHARS - 1);
-    struct cluster_member *member = cluster_member_find(cluster, report->id);
-    if (member && report->incarnation < member->view.incarnation) {
-        cluster->counts.fenced++;
-        return base_error_set(error, BASE_CONFLICT,
-                              "worker %" PRIu64 ": incarnation %" PRIu64 " is over, %" PRIu64 " has begun",
-                              report->id, report->incarnation, member->view.incarnation);
-    }
-    if (!member && cluster->member_count == SCHEDULER_PLAN_WORKERS && !forget_lost(cluster))
-        return base_error_set(error, BASE_BUSY,
-                              "worker %" PRIu64 ": there are %d workers, the most that a plan has",
-                              report->id, SCHEDULER_PLAN_WORKERS);
-    if (!member && !(member = insert_member(cluster, report->id)))
-        return base_error_set(error, BASE_NO_MEMORY, "worker %" PRIu64 ": no memory", report->id);
-    if (report->incarnation > member->view.incarnation) {
-        reset_member(member);
-        member->view.incarnation = report->incarnation;
-        cluster->members_changed = true;
-        cluster_member_touch(cluster, member);
-    }
+    enum base_code code = admit(cluster, report, &member, error);
+    if (code)
+        return code;
+    take_incarnation(cluster, member, report->incarnation);
     take_facts(cluster, member, report);
     prune_fronts(cluster, member);
     set_state(cluster, member, wanted_state(member));
+    cluster_timer_set(cluster, &member->timer, deadline_ns(cluster, member));
     bool fits = take_lists(cluster, member, report);
     scheduler_cluster_tick(cluster, now_ns);
     return fits ? BASE_OK
@@ -374,38 +334,60 @@ enum base_code scheduler_cluster_worker_drain(struct scheduler_cluster *cluster,
     return BASE_OK;
 }
 
-/* ---- time ---- */
-
-/* When its lease ends or, lost, when it is forgotten. */
-static int64_t member_deadline(const struct scheduler_cluster *cluster, const struct cluster_member *member)
+/* Its lease has ended; or, lost, it is forgotten. */
+void cluster_member_expire(struct scheduler_cluster *cluster, struct cluster_member *member)
 {
-    int64_t lease_ns = cluster->options.lease_ms * BASE_NS_PER_MS;
-    if (member->view.state == SCHEDULER_WORKER_LOST)
-        lease_ns += cluster->options.keep_ms * BASE_NS_PER_MS;
-    return member->view.seen_ns + lease_ns;
+    if (member->view.state == SCHEDULER_WORKER_LOST) {
+        remove_member(cluster, member);
+        return;
+    }
+    cluster->counts.workers_lost++;
+    set_state(cluster, member, SCHEDULER_WORKER_LOST);
+    cluster_timer_set(cluster, &member->timer, deadline_ns(cluster, member));
 }
 
-void cluster_member_expire(struct scheduler_cluster *cluster)
+/* ---- its orders ---- */
+
+/* Both are most often asked for the one after that which they found last: they look from there on. */
+
+const struct scheduler_stream *scheduler_cluster_probe_at(const struct scheduler_cluster *cluster,
+                                                          uint64_t worker, int index)
 {
-    for (int i = cluster->member_count - 1; i >= 0; i--) {
-        struct cluster_member *member = cluster->members[i];
-        if (cluster->now_ns < member_deadline(cluster, member))
+    struct cluster_member *member = cluster_member_find(cluster, worker);
+    if (!member || member->view.state != SCHEDULER_WORKER_READY)
+        return NULL;
+    bool on = member->probes.revision == cluster->revision && member->probes.index <= index;
+    int found = on ? member->probes.index : 0;
+    for (int i = on ? member->probes.at : 0; i < cluster->candidate_count; i++) {
+        struct cluster_candidate *candidate = cluster->candidates[i];
+        if (candidate->print[member->seat] != CLUSTER_PRINT_NONE ||
+            !cluster_bit(candidate->version->eligible, member->seat))
             continue;
-        if (member->view.state == SCHEDULER_WORKER_LOST) {
-            remove_member(cluster, member);
+        if (found++ < index)
             continue;
-        }
-        cluster->counts.workers_lost++;
-        set_state(cluster, member, SCHEDULER_WORKER_LOST);
+        member->probes.revision = cluster->revision;
+        member->probes.index = index;
+        member->probes.at = i;
+        return &candidate->identity;
     }
+    return NULL;
 }
 
-int64_t cluster_member_deadline_ns(const struct scheduler_cluster *cluster)
+const struct scheduler_live_stream *scheduler_cluster_served_at(const struct scheduler_cluster *cluster,
+                                                                uint64_t worker, int index)
 {
-    int64_t least = CLUSTER_NEVER_NS;
-    for (int i = 0; i < cluster->member_count; i++) {
-        int64_t at = member_deadline(cluster, cluster->members[i]);
-        least = at < least ? at : least;
+    struct cluster_member *member = cluster_member_find(cluster, worker);
+    if (!member)
+        return NULL;
+    bool on = member->serves.revision == cluster->revision && member->serves.index <= index;
+    int found = on ? member->serves.index : 0;
+    for (int i = on ? member->serves.at : 0; i < cluster->stream_count; i++) {
+        if (!cluster_stream_serves(cluster, cluster->streams[i], member->seat) || found++ < index)
+            continue;
+        member->serves.revision = cluster->revision;
+        member->serves.index = index;
+        member->serves.at = i;
+        return &cluster->streams[i]->view;
     }
-    return least;
+    return NULL;
 }

@@ -1,64 +1,189 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the cluster machine keeps, private to cluster*.c. Each event changes the tables, then scheduler_cluster_settle()
- * derives the rest (plans, live streams, job states, words) and lets revisions rise where an audience sees a change.
+ * What the cluster machine keeps, private to cluster*.c. Each event changes the tables and marks what may follow from that;
+ * cluster_settle() then derives it (job states, live streams, plans, words) and lets revisions rise where an audience sees a
+ * change. A step does a bounded amount of that: what is left is done at the next one, at once (scheduler_cluster_deadline_ns).
+ *
+ *   an event marks       settling, in this order
+ *   a candidate          wanted still? Workers' fingerprints have changed: its jobs without a stream are marked
+ *   a stream             live jobs, readers, front; dropped when nobody used it for long; its jobs' words are marked
+ *   a job                its state
+ *   a plan               a dead home first, at once; others when the last plan is old enough for its size
+ *   words                a job's reason
+ *
+ * Workers have seats, small numbers that their state in other tables (prints, eligibility, plans) is found by.
  */
 #ifndef SCHEDULER_CLUSTER_STATE_H
 #define SCHEDULER_CLUSTER_STATE_H
 
+#include "base/heap.h"
 #include "scheduler/cluster.h"
 
 #define CLUSTER_NEVER_NS INT64_MAX
 #define CLUSTER_LINES 256
 #define CLUSTER_SHORT_CHARS 13 /* of a hash in texts, terminator included */
+#define CLUSTER_ERROR_CHARS 160
+#define CLUSTER_SEATS SCHEDULER_WORKERS_MAX
 
-/* ---- workers (cluster_member.c) ---- */
+/* ---- lists, timers, an index (cluster_index.c) ---- */
 
-struct cluster_held {
-    uint8_t version[BASE_SHA256_BYTES];
-    bool eligible;
-    char error[160];
+/* In a circular list; a list's head is one, too. Zeroed: in none. */
+struct cluster_link {
+    struct cluster_link *before, *after;
+    void *owner; /* NULL: a head */
 };
 
-/* A worker's answer to a probe; at most one a candidate, gone with it. */
-struct cluster_print {
-    uint8_t key[BASE_SHA256_BYTES], fingerprint[16];
-    bool failed;
-    char error[160];
+void cluster_list_init(struct cluster_link *head);
+bool cluster_list_empty(const struct cluster_link *head);
+/* At the end, unless it is in a list already. */
+void cluster_list_add(struct cluster_link *head, struct cluster_link *link, void *owner);
+void cluster_list_remove(struct cluster_link *link);       /* in none: nothing happens */
+void *cluster_list_first(const struct cluster_link *head); /* its owner; NULL: empty */
+void *cluster_list_next(const struct cluster_link *link);  /* NULL: after the last */
+void *cluster_list_take(struct cluster_link *head);        /* the first, removed */
+
+enum cluster_timer_kind {
+    CLUSTER_TIMER_MEMBER,
+    CLUSTER_TIMER_CANDIDATE,
+    CLUSTER_TIMER_STREAM,
+    CLUSTER_TIMER_JOB
+};
+
+struct cluster_timer {
+    struct base_heap_node node; /* first */
+    enum cluster_timer_kind kind;
+    void *owner;
+};
+
+/* Items by hash; equal hashes are told apart by `same`. */
+struct cluster_index {
+    struct cluster_entry {
+        uint64_t hash;
+        void *item;
+    } * entries;
+    int used, room;
+};
+
+typedef bool cluster_index_same(const void *item, const void *key);
+uint64_t cluster_hash_bytes(const uint8_t *hash);        /* of a hash: its first bytes */
+bool cluster_index_reserve(struct cluster_index *index); /* room for one more; false: no memory */
+void cluster_index_put(struct cluster_index *index, uint64_t hash, void *item);
+void cluster_index_remove(struct cluster_index *index, uint64_t hash, const void *item);
+/* NULL: none. same NULL: any with the hash. */
+void *cluster_index_find(const struct cluster_index *index, uint64_t hash, cluster_index_same *same,
+                         const void *key);
+
+/* ---- workers (cluster_member.c), what they hold (cluster_held.c) ---- */
+
+/* A dataset version that some worker has spoken of. */
+struct cluster_version {
+    uint8_t hash[BASE_SHA256_BYTES];
+    int holders, eligible_count;          /* lists that name it; workers, lost or not */
+    const struct cluster_member *refuser; /* the last that said why it cannot read it; NULL: none */
+    uint8_t eligible[CLUSTER_SEATS / 8];  /* bits by seat */
+};
+
+struct cluster_held {
+    struct cluster_version *version;
+    bool eligible;
+    char *error; /* owned; NULL: none */
 };
 
 /* The last front it told of a live stream: only a change is news. */
 struct cluster_front {
-    uint8_t stream[BASE_SHA256_BYTES];
+    uint64_t stream; /* the first bytes of its hash, by which the list is sorted */
     struct scheduler_cursor at;
+};
+
+/* What its reports of this minute say of its load (cluster_load.c). */
+struct cluster_load {
+    double least_ms, most_ms; /* of the queue */
+    int reports;
+    double factor;         /* measured: its weight is that of its cores times this */
+    double step;           /* of the next change, as a share of the factor */
+    int direction, steady; /* of the last change; minutes that have asked for the same since */
 };
 
 struct cluster_member {
     struct scheduler_worker view;
+    int seat;
     bool self_draining;
     struct cluster_held *held;
-    struct cluster_print *prints;
     struct cluster_front *fronts;
-    int held_count, print_count, front_count;
+    int held_count, front_count;
+    struct cluster_load load;
+    struct cluster_timer timer; /* its lease; lost: until it is forgotten */
+    struct {                    /* where scheduler_cluster_probe_at and served_at have come to */
+        uint64_t revision;
+        int index, at;
+    } probes, serves;
 };
 
-/* ---- candidates and live streams (cluster_stream.c) ---- */
+enum { CLUSTER_SEAT_FREE = 255 }; /* else enum scheduler_worker_state */
+
+struct cluster_seat {
+    struct cluster_member *member; /* NULL: free */
+    uint64_t id;
+    double weight; /* that of its cores times what was measured */
+    uint8_t state;
+};
+
+/* ---- candidates (cluster_candidate.c) ---- */
+
+enum { CLUSTER_PRINT_NONE, CLUSTER_PRINT_FAILED, CLUSTER_PRINT_FIRST, CLUSTER_PRINTS = 250 };
+
+/* A fingerprint that workers or streams of a candidate have. */
+struct cluster_print {
+    uint8_t fingerprint[16];
+    int users;       /* workers and streams; 0: to be used for another */
+    double weight;   /* of the workers that vote for it */
+    uint64_t lowest; /* id of these */
+};
 
 struct cluster_candidate {
     struct scheduler_stream identity; /* zero fingerprint; its hash is the key */
-    int64_t first_print_ns;           /* CLUSTER_NEVER_NS: none yet */
-    bool waited;                      /* settle_ms after that have been seen to be over */
+    struct cluster_version *version;
+    int64_t first_print_ns;   /* CLUSTER_NEVER_NS: none yet */
+    bool waited;              /* settle_ms after that have been seen to be over */
+    bool sought;              /* a live job has no stream of it yet */
+    int streams;              /* live ones of it */
+    struct cluster_link jobs; /* that want it, live or not */
+    struct cluster_link dirty;
+    struct cluster_timer timer;
+    uint64_t failed_worker; /* the last that could not make it, and why; 0: none */
+    char failed_error[CLUSTER_ERROR_CHARS];
+    /* what its workers say, counted when `counted` was the cluster's votes */
+    uint64_t counted;
+    int live, eligible, silent,
+        made; /* READY workers: all, that read the dataset, that have no print, that have one */
+    struct cluster_print *prints; /* from CLUSTER_PRINT_FIRST on */
+    int print_count;
+    uint8_t print[CLUSTER_SEATS]; /* by seat */
 };
 
+/* ---- live streams (cluster_stream.c), their plans (cluster_plan.c) ---- */
+
 struct cluster_stream {
-    struct scheduler_live_stream view;
+    struct scheduler_live_stream view; /* first */
+    struct cluster_candidate *candidate;
+    uint8_t print;        /* of its fingerprint */
     int64_t plan_from_ns; /* loaded: no plan before; INT64_MIN: not or no longer */
     int64_t unread_ns;    /* since when no live job reads it; CLUSTER_NEVER_NS: one does */
-    uint64_t homes;       /* hash of the workers that the plan was made for */
     bool has_front;
     struct scheduler_cursor front; /* the furthest that is known of live jobs */
     int readers;                   /* live RUNNING jobs, when last counted */
-    bool unstored;
+    struct cluster_link jobs;      /* live or not */
+    struct cluster_link dirty, unstored;
+    struct cluster_timer timer;
+    /* its plan */
+    struct cluster_link replan;
+    bool replan_wanted;                /* when plan_after_ns has come */
+    int64_t plan_after_ns;             /* more changes are waited for until then, unless a home dies */
+    uint64_t homes;                    /* hash of the workers that the plan was made for */
+    int moves;                         /* slots that may still move in this minute for weights alone */
+    bool unfinished;                   /* it would have moved more */
+    double least_score;                /* of these workers; -INFINITY: all that serve it are */
+    uint8_t chosen[CLUSTER_SEATS / 8]; /* these workers, bits by seat */
 };
 
 /* ---- jobs (cluster_job.c) ---- */
@@ -84,6 +209,7 @@ struct cluster_job {
     bool has_resume, accept_new_bits;
     struct scheduler_job_cursor resume;
     struct cluster_rank *ranks; /* shape.world of them, owned */
+    uint32_t last_ranks;        /* that are at view.at */
     bool loaded;                /* ranks may attach by syncing */
     bool has_pin;               /* these bits, no others */
     uint8_t pin[16];
@@ -91,13 +217,12 @@ struct cluster_job {
     uint32_t baseline_epoch; /* WAITING: a later epoch than this must begin */
     int64_t check_ns;        /* no rank's lease ends before */
     int64_t ended_ns;        /* LOST, CLOSED, REFUSED since; CLUSTER_NEVER_NS: not */
-    bool unstored, moved;    /* moved: only its cursor is not stored */
-};
-
-struct cluster_gone {
-    bool is_job;
-    char id[SCHEDULER_JOB_CHARS];
-    uint8_t hash[BASE_SHA256_BYTES];
+    /* where it is: not part of a launch */
+    struct cluster_candidate *candidate; /* NULL: it is gone */
+    struct cluster_stream *stream;       /* of view.stream */
+    struct cluster_link wants, reads, dirty, words;
+    struct cluster_link unstored, moved; /* moved: only its cursor is not stored */
+    struct cluster_timer timer;
 };
 
 struct scheduler_cluster {
@@ -106,15 +231,27 @@ struct scheduler_cluster {
     int64_t
         retry_ns; /* when jobs that found no memory or room for a stream look again; CLUSTER_NEVER_NS: none did */
     uint64_t revision;
-    int64_t cursors_ns;  /* when moved jobs are stored at the earliest */
-    uint32_t plan_floor; /* no new stream's versions begin below */
-    bool members_changed, jobs_changed;
+    int first_cost;                  /* of new streams first plans, not yet counted as work of the step */
+    uint64_t votes;                  /* rises with whatever a candidate's counts depend on */
+    int64_t cursors_ns;              /* when moved jobs are stored at the earliest */
+    int64_t balance_ns;              /* when loads are compared next */
+    uint32_t plan_floor;             /* no new stream's versions begin below */
     struct cluster_member **members; /* by id */
     struct cluster_candidate **candidates;
     struct cluster_stream **streams;
     struct cluster_job **jobs; /* in the order of their first open */
-    struct cluster_gone *gone;
-    int member_count, candidate_count, stream_count, job_count, gone_count;
+    int member_count, candidate_count, stream_count, job_count;
+    struct cluster_seat *seats;
+    int *free_seats;
+    int seat_count, free_count;
+    struct cluster_index by_worker, by_version, by_key, by_stream, by_job;
+    struct base_heap timers;
+    struct cluster_link dirty_candidates, dirty_streams, dirty_jobs, dead_plans, plans,
+        words; /* what settling has to do */
+    struct cluster_link unstored_streams, unstored_jobs, moved_jobs;
+    uint8_t (*gone_streams)[BASE_SHA256_BYTES];
+    char (*gone_jobs)[SCHEDULER_JOB_CHARS];
+    int gone_stream_count, gone_job_count;
     char (*lines)[SCHEDULER_WORDS_CHARS];
     int line_first, line_count;
     struct scheduler_cluster_counts counts;
@@ -127,74 +264,133 @@ void cluster_line(struct scheduler_cluster *cluster, const char *format, ...)
 /* Room for one more pointer or record at the end of a table; false: no memory. */
 bool cluster_grow(void *table, int count, size_t record_bytes);
 void cluster_gone_push(struct scheduler_cluster *cluster, const char *job, const uint8_t *stream);
-/* Everything that follows from the tables at cluster->now_ns. */
+/* Room for one more timer. */
+bool cluster_timer_reserve(struct scheduler_cluster *cluster);
+/* CLUSTER_NEVER_NS: removes it. */
+void cluster_timer_set(struct scheduler_cluster *cluster, struct cluster_timer *timer, int64_t at_ns);
+/* A bounded part of what follows from the marks at cluster->now_ns. */
 void cluster_settle(struct scheduler_cluster *cluster);
+bool cluster_bit(const uint8_t *bits, int at);
+void cluster_bit_set(uint8_t *bits, int at, bool value);
+
+/* ---- cluster_held.c ---- */
+
+/* Finds or makes, for one more holder; NULL: no memory. */
+struct cluster_version *cluster_version_hold(struct scheduler_cluster *cluster, const uint8_t *version);
+void cluster_version_drop(struct scheduler_cluster *cluster,
+                          struct cluster_version *version); /* one holder less */
+/* All or nothing: false: no memory, and the old list stays. *changed: what the worker may read, or why not. */
+bool cluster_held_take(struct scheduler_cluster *cluster, struct cluster_member *member,
+                       const struct scheduler_worker_report *report, bool *changed);
+/* A worker that cannot read it, and why; NULL: none has said. */
+const struct cluster_member *cluster_version_refuser(const struct cluster_version *version,
+                                                     const char **error);
+void cluster_held_clear(struct scheduler_cluster *cluster, struct cluster_member *member);
+bool cluster_held_eligible(const struct scheduler_cluster *cluster, const struct cluster_member *member,
+                           const uint8_t *version, const char **error);
 
 /* ---- cluster_member.c ---- */
 
 void cluster_member_touch(struct scheduler_cluster *cluster, struct cluster_member *member);
 struct cluster_member *cluster_member_find(const struct scheduler_cluster *cluster, uint64_t id);
 void cluster_member_destroy(struct cluster_member *member);
-bool cluster_member_eligible(const struct cluster_member *member, const uint8_t *version, const char **error);
-const struct cluster_print *cluster_member_print(const struct cluster_member *member, const uint8_t *key);
-/* Live, eligible for the candidate's dataset. */
-bool cluster_member_reads(const struct cluster_member *member, const struct scheduler_stream *candidate);
-/* ... and makes the stream's bits. */
-bool cluster_member_serves(const struct cluster_member *member, const struct scheduler_live_stream *stream);
-void cluster_member_forget_key(struct scheduler_cluster *cluster, const uint8_t *key);
-void cluster_member_expire(struct scheduler_cluster *cluster);
-int64_t cluster_member_deadline_ns(const struct scheduler_cluster *cluster);
+/* Its weight in plans, from its cores and its load. */
+void cluster_member_weigh(struct scheduler_cluster *cluster, struct cluster_member *member);
+void cluster_member_expire(struct scheduler_cluster *cluster, struct cluster_member *member);
 
-/* ---- cluster_stream.c ---- */
+/* ---- cluster_load.c ---- */
+
+void cluster_load_reset(struct cluster_load *load);
+void cluster_load_take(struct cluster_load *load, const struct scheduler_worker_report *report);
+/* Compares loads when a minute is over. */
+void cluster_load_balance(struct scheduler_cluster *cluster);
+
+/* ---- cluster_candidate.c ---- */
 
 void cluster_short(const uint8_t *hash, char text[CLUSTER_SHORT_CHARS]);
+void cluster_candidate_mark(struct scheduler_cluster *cluster, struct cluster_candidate *candidate);
+/* Whatever a candidate's counts depend on has changed. */
+void cluster_candidate_mark_sought(struct scheduler_cluster *cluster);
 struct cluster_candidate *cluster_candidate_find(const struct scheduler_cluster *cluster, const uint8_t *key);
 /* Finds or makes. */
 enum base_code cluster_candidate_get(struct scheduler_cluster *cluster, const struct scheduler_stream *wanted,
                                      struct cluster_candidate **candidate, struct base_error *error);
+void cluster_candidate_destroy(struct cluster_candidate *candidate);
+void cluster_candidate_settle(struct scheduler_cluster *cluster, struct cluster_candidate *candidate);
+/* A worker's answer to a probe; false: no memory. *changed: it is news. */
+bool cluster_candidate_take(struct scheduler_cluster *cluster, struct cluster_member *member,
+                            const struct scheduler_probe_result *result, bool *changed);
+void cluster_candidate_forget(struct scheduler_cluster *cluster, const struct cluster_member *member);
+/* Of a fingerprint, for one more user; CLUSTER_PRINT_FAILED: no room. */
+uint8_t cluster_candidate_print(struct cluster_candidate *candidate, const uint8_t *fingerprint);
+void cluster_candidate_release(struct cluster_candidate *candidate, uint8_t print);
+/* Counts anew if need be. */
+void cluster_candidate_count(const struct scheduler_cluster *cluster, struct cluster_candidate *candidate);
 /* All workers that can have told their fingerprint have, or the first of them long ago. */
-bool cluster_candidate_settled(const struct scheduler_cluster *cluster,
-                               const struct cluster_candidate *candidate);
-bool cluster_fingerprint_offered(const struct scheduler_cluster *cluster,
-                                 const struct cluster_candidate *candidate, const uint8_t *fingerprint);
+bool cluster_candidate_settled(const struct scheduler_cluster *cluster, struct cluster_candidate *candidate);
+bool cluster_fingerprint_offered(const struct scheduler_cluster *cluster, struct cluster_candidate *candidate,
+                                 const uint8_t *fingerprint);
 /* The fingerprint that a new job gets; false: no worker has one. */
-bool cluster_fingerprint_choose(const struct scheduler_cluster *cluster,
-                                const struct cluster_candidate *candidate, uint8_t *fingerprint);
+bool cluster_fingerprint_choose(const struct scheduler_cluster *cluster, struct cluster_candidate *candidate,
+                                uint8_t *fingerprint);
+
+/* ---- cluster_stream.c ---- */
+
+void cluster_stream_mark(struct scheduler_cluster *cluster, struct cluster_stream *stream);
+void cluster_stream_unstored(struct scheduler_cluster *cluster, struct cluster_stream *stream);
 struct cluster_stream *cluster_stream_find(const struct scheduler_cluster *cluster, const uint8_t *hash);
 /* Finds or makes; NULL: no memory, or too many. */
 struct cluster_stream *cluster_stream_get(struct scheduler_cluster *cluster,
-                                          const struct cluster_candidate *candidate,
-                                          const uint8_t *fingerprint);
-struct cluster_stream *cluster_stream_of(const struct scheduler_cluster *cluster,
-                                         const struct cluster_job *job);
-/* Its workers and its jobs see a change. */
-void cluster_stream_touch(struct scheduler_cluster *cluster, const struct cluster_stream *stream);
-void cluster_stream_plan(struct scheduler_cluster *cluster, struct cluster_stream *stream);
+                                          struct cluster_candidate *candidate, const uint8_t *fingerprint);
+bool cluster_stream_serves(const struct scheduler_cluster *cluster, const struct cluster_stream *stream,
+                           int seat);
+/* All that make its bits see a change; or those that are in its plan, and its jobs. */
+void cluster_stream_touch_makers(struct scheduler_cluster *cluster, const struct cluster_stream *stream);
+void cluster_stream_touch_chosen(struct scheduler_cluster *cluster, const struct cluster_stream *stream);
+void cluster_stream_touch_jobs(struct scheduler_cluster *cluster, const struct cluster_stream *stream);
 /* Somebody has come as far as `at`. */
 void cluster_stream_advance(struct scheduler_cluster *cluster, struct cluster_stream *stream,
                             struct scheduler_cursor at);
 /* A worker has had a request for `at`. Epochs that no live reader can have come to are of jobs long gone. */
 void cluster_stream_tell(struct scheduler_cluster *cluster, struct cluster_stream *stream,
                          struct scheduler_cursor at);
-/* Job counts, fronts of streams that lost a reader, dropping what nobody uses. */
-void cluster_stream_settle(struct scheduler_cluster *cluster);
-int64_t cluster_stream_deadline_ns(const struct scheduler_cluster *cluster);
+/* Job counts, its front when it lost a reader, dropping what nobody uses. */
+void cluster_stream_settle(struct scheduler_cluster *cluster, struct cluster_stream *stream);
+void cluster_stream_expire(struct scheduler_cluster *cluster, struct cluster_stream *stream);
+/* Its timer, from what it waits for. */
+void cluster_stream_wait(struct scheduler_cluster *cluster, struct cluster_stream *stream);
+
+/* ---- cluster_plan.c ---- */
+
+/* Whatever decides whether a worker is in plans may have changed; reweighed: its weight has. */
+void cluster_plan_worker(struct scheduler_cluster *cluster, int seat, bool reweighed);
+void cluster_plan_want(struct scheduler_cluster *cluster, struct cluster_stream *stream, bool death);
+/* Of a new stream: at once, from a sibling's if it has one. */
+void cluster_plan_first(struct scheduler_cluster *cluster, struct cluster_stream *stream);
+/* What it cost, as work of a step. */
+int cluster_plan_make(struct scheduler_cluster *cluster, struct cluster_stream *stream);
 
 /* ---- cluster_job.c ---- */
 
 void cluster_job_touch(struct scheduler_cluster *cluster, struct cluster_job *job);
+void cluster_job_mark(struct scheduler_cluster *cluster, struct cluster_job *job);  /* its state */
+void cluster_job_words(struct scheduler_cluster *cluster, struct cluster_job *job); /* its reason */
+void cluster_job_unstored(struct scheduler_cluster *cluster, struct cluster_job *job);
 struct cluster_job *cluster_job_find(const struct scheduler_cluster *cluster, const char *id);
-void cluster_job_destroy(struct cluster_job *job);
-bool cluster_job_live(const struct cluster_job *job); /* has a live rank and was not refused */
-bool cluster_job_reads(const struct cluster_job *job,
-                       const struct cluster_stream *stream); /* live and RUNNING */
-void cluster_job_expire(struct scheduler_cluster *cluster);
-int64_t cluster_job_deadline_ns(const struct scheduler_cluster *cluster);
+void cluster_job_destroy(struct cluster_job *job);     /* in no list */
+bool cluster_job_live(const struct cluster_job *job);  /* has a live rank and was not refused */
+bool cluster_job_reads(const struct cluster_job *job); /* live and RUNNING */
+void cluster_job_set_stream(struct scheduler_cluster *cluster, struct cluster_job *job,
+                            struct cluster_stream *stream);
+void cluster_job_set_candidate(struct scheduler_cluster *cluster, struct cluster_job *job,
+                               struct cluster_candidate *candidate);
+void cluster_job_wait(struct scheduler_cluster *cluster, struct cluster_job *job); /* its timer */
+void cluster_job_expire(struct scheduler_cluster *cluster, struct cluster_job *job);
 
 /* ---- cluster_join.c: which stream a job gets, and where it begins ---- */
 
-/* Moves the job on as far as the tables allow; true: it moved. */
-bool cluster_join_advance(struct scheduler_cluster *cluster, struct cluster_job *job);
+/* Moves the job on as far as the tables allow. */
+void cluster_join_advance(struct scheduler_cluster *cluster, struct cluster_job *job);
 void cluster_join_words(struct scheduler_cluster *cluster, struct cluster_job *job);
 void cluster_join_near_miss(struct scheduler_cluster *cluster, struct cluster_job *job);
 int cluster_cursor_compare(struct scheduler_cursor a, struct scheduler_cursor b);

@@ -21,6 +21,7 @@ struct scheduler_plan {
 struct scheduler_plan_worker {
     uint64_t id;
     double weight;
+    int64_t tag; /* the caller's */
 };
 
 /* Makes `next` from `previous` (version 0: from nothing) for exactly these workers, at most SCHEDULER_PLAN_WORKERS; count 0 gives a

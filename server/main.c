@@ -77,7 +77,7 @@ static void settle(struct program *program)
 {
     int64_t now_ns = base_clock_now_ns();
     int64_t wait_ns = server_settle(&program->server, now_ns) - now_ns;
-    int64_t wait_ms = wait_ns <= 0 ? 1 : wait_ns / BASE_NS_PER_MS + 1;
+    int64_t wait_ms = wait_ns <= 0 ? 0 : wait_ns / BASE_NS_PER_MS + 1;
     if (wait_ns > SETTLE_MOST_MS * BASE_NS_PER_MS)
         wait_ms = SETTLE_MOST_MS;
     struct timeval wait = {wait_ms / 1000, wait_ms % 1000 * 1000};

@@ -138,9 +138,7 @@ class Server(unittest.TestCase):
         for i in range(280):
             self.jobs.Open(pb.JobOpen(job=f"trial-{i}-" + "x" * 100, world=1, batch=4, dataset="set", generation=1, seed=i),
                            timeout=10)
-        worker.sync(), worker.sync()
-        orders = worker.sync()
-        self.assertEqual(len(orders.streams), 280)
+        orders = wait_for("all streams", lambda: len(worker.sync().streams) == 280 and worker.orders)
         self.assertLess(orders.ByteSize(), 1 << 20)
         planned = sum(s.HasField("plan") for s in orders.streams)
         self.assertTrue(0 < planned < 280, planned)

@@ -70,7 +70,7 @@ void desk_give_plan(struct desk *desk, int workers)
     struct scheduler_plan next;
     for (int i = 0; i < workers; i++) {
         ids[i] = (uint64_t)i + 1;
-        weights[i] = (struct scheduler_plan_worker){ids[i], 1};
+        weights[i] = (struct scheduler_plan_worker){.id = ids[i], .weight = 1};
     }
     scheduler_plan_next(&desk->plan, weights, workers, NULL, &next);
     next.version = desk->plan.version + 1;

@@ -614,7 +614,7 @@ struct fake *fake_start(const struct fake_options *options)
         fake->workers[w] = (struct worker){.fake = fake, .number = w + 1, .listener = -1};
     for (int w = 0; w < options->workers; w++) {
         start_worker(&fake->workers[w], "127.0.0.1:0");
-        weights[w] = (struct scheduler_plan_worker){(uint64_t)w + 1, 1};
+        weights[w] = (struct scheduler_plan_worker){.id = (uint64_t)w + 1, .weight = 1};
     }
     scheduler_plan_next(&none, weights, options->workers, NULL, &fake->plan);
     rpc_start();

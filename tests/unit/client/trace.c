@@ -115,7 +115,8 @@ static void new_plan(struct trace *trace)
     for (int w = 0; w < trace->options.workers; w++)
         if (trace->member[w]) {
             ids[count] = (uint64_t)w + 1;
-            workers[count++] = (struct scheduler_plan_worker){(uint64_t)w + 1, 1 + (double)draw(trace, 4)};
+            workers[count++] =
+                (struct scheduler_plan_worker){.id = (uint64_t)w + 1, .weight = 1 + (double)draw(trace, 4)};
         }
     scheduler_plan_next(&trace->plan, workers, count, NULL, &next);
     next.version = trace->plan.version + 1;

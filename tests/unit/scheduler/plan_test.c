@@ -19,7 +19,7 @@ static struct scheduler_plan_worker workers[SCHEDULER_PLAN_WORKERS];
 static void equal_workers(int count)
 {
     for (int i = 0; i < count; i++)
-        workers[i] = (struct scheduler_plan_worker){(uint64_t)i * 7 + 3, 4};
+        workers[i] = (struct scheduler_plan_worker){.id = (uint64_t)i * 7 + 3, .weight = 4};
 }
 
 static int held(const uint64_t *slots, uint64_t id)
@@ -131,7 +131,7 @@ static void shares_follow_weights(void **state)
         for (int i = 0; i < w; i++)
             workers[i] = (struct scheduler_plan_worker){
                 1 + base_philox_below(seed, 2, (uint64_t)i, 1000) * 20 + (uint64_t)i,
-                1. + (double)base_philox_below(seed, 3, (uint64_t)i, 64)};
+                1. + (double)base_philox_below(seed, 3, (uint64_t)i, 64), 0};
         struct scheduler_plan plan = fresh(w);
         check(&plan, w);
         check_seconds(&plan, w);
@@ -212,7 +212,7 @@ static void random_histories_keep_every_promise(void **state)
             uint64_t dead = 0;
             if (joins)
                 workers[count++] = (struct scheduler_plan_worker){
-                    step + 1, 1. + (double)base_philox_below(seed, 11, step, seed % 2 ? 1 : 8)};
+                    step + 1, 1. + (double)base_philox_below(seed, 11, step, seed % 2 ? 1 : 8), 0};
             else {
                 int at = (int)base_philox_below(seed, 12, step, (uint64_t)count);
                 dead = workers[at].id;
@@ -244,7 +244,7 @@ static int change_workers(uint64_t seed, uint64_t step, int count, int most, uin
         } else if (joins) {
             workers[count++] =
                 (struct scheduler_plan_worker){key * 64 + base_philox_below(seed, 24, key, 64) + 1,
-                                               1. + (double)base_philox_below(seed, 25, key, weights)};
+                                               1. + (double)base_philox_below(seed, 25, key, weights), 0};
         } else if (count > 0) {
             workers[base_philox_below(seed, 26, key, (uint64_t)count)] = workers[count - 1];
             count--;
@@ -267,7 +267,7 @@ static void plans_are_what_they_were(void **state)
                 for (; count < room / 2; count++)
                     workers[count] = (struct scheduler_plan_worker){
                         (1ull << 40) + (uint64_t)count,
-                        1. + (double)base_philox_below(seed, 27, (uint64_t)count, weights)};
+                        1. + (double)base_philox_below(seed, 27, (uint64_t)count, weights), 0};
             count = change_workers(seed, step, count, room, weights);
             scheduler_plan_next(&plan, workers, count, NULL, &next);
             plan_oracle_next(&plan, workers, count, &oracle);
@@ -341,7 +341,7 @@ static void new_weights_move_slots_in_bounded_steps(void **state)
     assert_int_equal(steps, 3); /* 256 - 146 = 110 slots */
     check(&plan, 4);
     workers[0].weight /= 2;
-    workers[4] = (struct scheduler_plan_worker){77, 4};
+    workers[4] = (struct scheduler_plan_worker){77, 4, 0};
     int moves = 0;
     scheduler_plan_next(&plan, workers, 5, &moves, &next);
     assert_true(held(next.primary, 77) >= SLOTS * 4 / 16);
@@ -358,7 +358,7 @@ static void streams_of_a_large_cluster_use_different_workers(void **state)
     static struct scheduler_plan_worker all[MANY], again[MANY];
     double least, heavy = 0;
     for (int i = 0; i < MANY; i++)
-        all[i] = again[i] = (struct scheduler_plan_worker){(uint64_t)i + 1, i % 2 ? 1 : 3};
+        all[i] = again[i] = (struct scheduler_plan_worker){(uint64_t)i + 1, i % 2 ? 1 : 3, 0};
     assert_int_equal(scheduler_plan_admit(one_family, all, 500, &least), 500);
     assert_true(least == -(double)INFINITY && all[0].id == 1);
     assert_int_equal(scheduler_plan_admit(one_family, all, MANY, &least), SCHEDULER_PLAN_WORKERS);

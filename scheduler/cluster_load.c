@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Slot moves by measured load. Once a minute at most, the time that blocks wait at each worker is compared with the middle one of all
+ * workers. Only what held in every report of the minute counts, and only a clear difference: a worker whose queue was always longer
+ * than twice the middle plus 20 ms is given less weight, one whose queue was always so much shorter more. Steps begin at a fifth and
+ * halve with each change of direction down to nothing, so that a worker comes to rest at what it can do; a difference that stays for
+ * some minutes makes them larger again. One weight for all streams: siblings with equal histories keep equal plans.
+ */
+#include "scheduler/cluster_state.h"
+
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define BALANCE_NS (60 * BASE_NS_PER_S)
+#define CLEAR_RATIO 2.0
+#define CLEAR_MS 20.0
+#define STEP_FIRST 0.2
+#define STEP_LEAST 0.02
+#define FACTOR_LEAST 0.125
+#define FACTOR_MOST 8.0
+#define FACTOR_UNIT 64.0 /* few different weights make plans faster */
+
+enum { REPORTS_LEAST = 4, STEADY_MINUTES = 4, PEERS_LEAST = 2 };
+
+void cluster_load_reset(struct cluster_load *load)
+{
+    *load = (struct cluster_load){.factor = 1, .step = STEP_FIRST};
+}
+
+void cluster_load_take(struct cluster_load *load, const struct scheduler_worker_report *report)
+{
+    double ms = report->queue_ms;
+    if (!(ms >= 0) || !isfinite(ms))
+        return;
+    load->least_ms = load->reports == 0 || ms < load->least_ms ? ms : load->least_ms;
+    load->most_ms = load->reports == 0 || ms > load->most_ms ? ms : load->most_ms;
+    load->reports++;
+}
+
+static bool counts(const struct cluster_member *member)
+{
+    return member->view.state == SCHEDULER_WORKER_READY && member->load.reports >= REPORTS_LEAST;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Of the queues, each by the middle of what it reported; below 0: too few workers, or no memory. */
+static double middle_ms(const struct scheduler_cluster *cluster)
+{
+    double *all = malloc(((size_t)cluster->member_count + 1) * sizeof *all), middle = -1;
+    int count = 0;
+    for (int i = 0; all && i < cluster->member_count; i++)
+        if (counts(cluster->members[i]))
+            all[count++] = (cluster->members[i]->load.least_ms + cluster->members[i]->load.most_ms) / 2;
+    if (count >= PEERS_LEAST) {
+        qsort(all, (size_t)count, sizeof *all, compare_doubles);
+        middle = all[(count - 1) / 2];
+    }
+    free(all);
+    return middle;
+}
+
+/* -1: it shall get less, 1: more, 0: neither is clear. */
+static int direction_of(const struct cluster_load *load, double middle)
+{
+    if (load->least_ms > CLEAR_RATIO * middle + CLEAR_MS)
+        return -1;
+    return middle > CLEAR_RATIO * load->most_ms + CLEAR_MS ? 1 : 0;
+}
+
+/* The next step's size; 0: it is at rest. */
+static double next_step(struct cluster_load *load, int direction)
+{
+    if (load->direction == -direction) {
+        load->step /= 2;
+        load->steady = 0;
+    } else if (load->step < STEP_FIRST && ++load->steady >= STEADY_MINUTES) {
+        load->step *= 2;
+        load->steady = 0;
+    }
+    load->direction = direction;
+    return load->step < STEP_LEAST ? 0 : load->step;
+}
+
+static bool correct(struct cluster_load *load, double middle)
+{
+    int direction = direction_of(load, middle);
+    double step = direction ? next_step(load, direction) : 0;
+    double factor = direction > 0 ? load->factor / (1 - step) : load->factor * (1 - step);
+    factor = round(factor * FACTOR_UNIT) / FACTOR_UNIT;
+    factor = factor < FACTOR_LEAST ? FACTOR_LEAST : factor > FACTOR_MOST ? FACTOR_MOST : factor;
+    if (!direction || factor == load->factor)
+        return false;
+    load->factor = factor;
+    return true;
+}
+
+void cluster_load_balance(struct scheduler_cluster *cluster)
+{
+    if (cluster->now_ns < cluster->balance_ns)
+        return;
+    bool first = cluster->balance_ns == 0;
+    cluster->balance_ns = cluster->now_ns + BALANCE_NS;
+    double middle = first ? -1 : middle_ms(cluster);
+    for (int i = 0; i < cluster->stream_count; i++) {
+        cluster->streams[i]->moves = SCHEDULER_MOVES_MOST;
+        if (cluster->streams[i]->unfinished)
+            cluster_plan_want(cluster, cluster->streams[i], false);
+    }
+    for (int i = 0; i < cluster->member_count; i++) {
+        struct cluster_member *member = cluster->members[i];
+        if (middle >= 0 && counts(member) && correct(&member->load, middle)) {
+            cluster_line(
+                cluster,
+                "worker %" PRIu64 ": its queue was %.0f to %.0f ms, the middle one %.0f ms: weight x %.2f",
+                member->view.id, member->load.least_ms, member->load.most_ms, middle, member->load.factor);
+            cluster_member_weigh(cluster, member);
+        }
+        member->load.reports = 0;
+    }
+}

@@ -126,6 +126,9 @@ class Server(unittest.TestCase):
         worker.sync(bad_items=bad)
         info = self.datasets.Show(pb.DatasetName(name="set"), timeout=10)
         self.assertEqual((info.bad_items, [b.item for b in info.bad]), (1, [99]))
+        self.restart()  # the list is the store's
+        again = self.datasets.Show(pb.DatasetName(name="set"), timeout=10)
+        self.assertEqual((again.bad_items, list(again.bad)), (info.bad_items, list(info.bad)))
         self.assertLess(info.ByteSize(), 2000)
         self.datasets.Remove(pb.DatasetName(name="set"), timeout=10)
         worker = Worker(self, 1)

@@ -7,7 +7,7 @@
  *   4. one loop thread: call -> machine -> store -> answer, or park until something changes
  *   5. SIGTERM or SIGINT: not serving any more, parked calls are told so, then exit
  *
- * Limits: calls of 1 MB, 20,000 parked calls, 1 GiB of gRPC's buffers, HTTP headers of 16 KiB. Security: with a secret file every call carries a token that
+ * Limits: calls of 1 MB, 20,000 parked calls, 1 GiB of gRPC's buffers, 256 HTTP connections with headers of 16 KiB. Security: with a secret file every call carries a token that
  * it signs; without one only loopback is served, unless --insecure says otherwise.
  */
 #include "server/http/http.h"
@@ -27,7 +27,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { STOP_GRACE_MS = 300, SETTLE_MOST_MS = 1000 };
+enum { STOP_GRACE_MS = 300, SETTLE_MOST_MS = 1000, HTTP_CONNECTIONS_MAX = 256 };
 
 struct options {
     const char *listen, *http, *state, *secret_file, *log_level;
@@ -193,6 +193,9 @@ static enum base_code start_ports(struct program *program, struct base_error *er
         .count = server_route_count,
         .context = &program->server,
         .allowed = token_allows,
+        .connections_max = HTTP_CONNECTIONS_MAX,
+        .connections = &program->server.metrics[SERVER_METRIC_HTTP_CONNECTIONS],
+        .full = &program->server.metrics[SERVER_METRIC_HTTP_FULL],
     };
     program->server.token_key = options.token_key;
     enum base_code code = http_start(&program->http, program->loop, &http, error);

@@ -32,6 +32,11 @@ static const struct base_metric metrics[SERVER_METRICS] = {
                  "asks."},
     [SERVER_METRIC_EPOCHS_DIFFER] = {.name = "millrace_server_epochs_differ_total",
                                      .help = "Epochs of one stream that two jobs were handed differently."},
+    [SERVER_METRIC_HTTP_CONNECTIONS] = {.name = "millrace_server_http_connections",
+                                        .help = "Open connections of the HTTP port.",
+                                        .type = BASE_METRIC_GAUGE},
+    [SERVER_METRIC_HTTP_FULL] = {.name = "millrace_server_http_full_total",
+                                 .help = "Times that the HTTP port had all connections that it may have."},
 };
 
 /* ---- refilling ---- */

@@ -296,6 +296,8 @@ static struct client_request *event(struct client_core *core, int64_t now_ns, ui
     struct client_request *request = client_request_find(core, worker, number, slot);
     core->now_ns = now_ns;
     core->dirty = core->dirty || request != NULL;
+    if (!request)
+        client_peer_note_stray(core, worker);
     return request;
 }
 
@@ -361,8 +363,10 @@ enum client_placed client_core_place(struct client_core *core, int64_t now_ns, u
     struct client_slot *slot;
     struct client_request *request = client_request_find(core, worker, arrival->request, &slot);
     core->now_ns = now_ns;
-    if (!request)
+    if (!request) {
+        client_peer_note_stray(core, worker);
         return CLIENT_PLACED_SCRATCH;
+    }
     uint32_t epoch = core->options.uses_epoch ? slot->begin.epoch : 0;
     if (arrival->block != request->block || arrival->from != request->from || arrival->to != request->to ||
         arrival->epoch != epoch || !client_request_receive(core, request, arrival->request))
@@ -376,9 +380,11 @@ void client_core_data(struct client_core *core, int64_t now_ns, uint64_t worker,
                       const struct wire_row *rows)
 {
     struct client_slot *slot;
-    struct client_request *request = event(core, now_ns, worker, number, &slot);
+    struct client_request *request = client_request_find(core, worker, number, &slot);
+    core->now_ns = now_ns;
     if (!request || request->state != CLIENT_REQUEST_RECEIVING)
         return;
+    core->dirty = true;
     memcpy(slot->rows + request->row, rows, (request->to - request->from) * sizeof *rows);
     client_request_done(core, slot, request);
     if (slot->undone == 0 && slot->state == CLIENT_SLOT_FILLING)

@@ -92,6 +92,8 @@ struct client_peer {
     bool leaving;  /* in no plan any more: goes when nothing is in flight */
     bool want_open, want_close;
     uint32_t cap, in_flight;
+    uint32_t owed;    /* cancelled for a quicker one: it may be sending them all the same */
+    int64_t owed_ns;  /* the latest of them */
     int64_t since_ns; /* when it was first heard of, or is dialled */
     int64_t heard_ns;
     int64_t again_ns;                /* DOWN: dial then; OPENING: send OPEN then */
@@ -240,6 +242,11 @@ void client_peer_lose(struct client_core *core, struct client_peer *peer, bool c
 void client_peer_praise(struct client_peer *peer); /* it gave a part: it works */
 void client_peer_load(struct client_core *core, struct client_peer *peer);
 void client_peer_unload(struct client_core *core, uint64_t worker);
+/* It may be asked one more. What it may still be sending counts for as long as a send may make no progress. */
+bool client_peer_has_room(const struct client_peer *peer);
+/* It is told to forget a request; an answer came that nobody waits for. */
+void client_peer_note_cancelled(struct client_core *core, uint64_t worker);
+void client_peer_note_stray(struct client_core *core, uint64_t worker);
 /* The first answer to what was sent at `sent_ns`. */
 void client_peer_note_answer(struct client_core *core, uint64_t worker, int64_t sent_ns);
 void client_peer_tick(struct client_core *core, struct client_peer *peer);

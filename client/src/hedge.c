@@ -86,7 +86,7 @@ static bool consider(struct client_core *core, struct client_slot *slot, struct 
         due_ns = core->now_ns + AGAIN_NS;
     }
     core->hedges.due_ns = earlier(core->hedges.due_ns, due_ns);
-    if (!other || other == home || other->state != CLIENT_PEER_UP || other->in_flight >= other->cap)
+    if (!other || other == home || other->state != CLIENT_PEER_UP || !client_peer_has_room(other))
         return false;
     hedge(core, slot, request, other, action);
     return true;
@@ -120,6 +120,7 @@ bool client_hedge_act(struct client_core *core, struct client_action *action)
 
 static void cancel(struct client_core *core, uint64_t worker, uint64_t number)
 {
+    client_peer_note_cancelled(core, worker);
     core->hedges.cancels[core->hedges.cancel_count++] =
         (struct client_ask){.worker = worker, .number = number};
     core->dirty = true;

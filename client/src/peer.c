@@ -125,7 +125,7 @@ void client_peer_lose(struct client_core *core, struct client_peer *peer, bool c
     peer->troubled = true;
     peer->want_open = false;
     peer->want_close = close;
-    peer->cap = 0;
+    peer->cap = peer->owed = 0;
     peer->again_ns = core->now_ns + peer->pause_ns;
     peer->pause_ns = 2 * peer->pause_ns > PAUSE_MOST_NS ? PAUSE_MOST_NS : 2 * peer->pause_ns;
     snprintf(peer->why, sizeof peer->why, "%s", why ? why : "connection lost");
@@ -154,6 +154,29 @@ void client_peer_unload(struct client_core *core, uint64_t worker)
         peer->in_flight--;
 }
 
+bool client_peer_has_room(const struct client_peer *peer)
+{
+    return peer->in_flight + peer->owed < peer->cap;
+}
+
+void client_peer_note_cancelled(struct client_core *core, uint64_t worker)
+{
+    struct client_peer *peer = client_peer_find(core, worker);
+    if (!peer)
+        return;
+    peer->owed++;
+    peer->owed_ns = core->now_ns;
+}
+
+void client_peer_note_stray(struct client_core *core, uint64_t worker)
+{
+    struct client_peer *peer = client_peer_find(core, worker);
+    if (peer && peer->owed > 0) {
+        peer->owed--;
+        core->dirty = true;
+    }
+}
+
 void client_peer_note_answer(struct client_core *core, uint64_t worker, int64_t sent_ns)
 {
     struct client_peer *peer = client_peer_find(core, worker);
@@ -172,6 +195,8 @@ void client_peer_tick(struct client_core *core, struct client_peer *peer)
 {
     char why[CLIENT_PEER_WHY_CHARS];
     int64_t silent_ns = core->now_ns - peer->heard_ns;
+    if (core->now_ns - peer->owed_ns >= core->options.stall_ns)
+        peer->owed = 0;
     if (peer->state == CLIENT_PEER_UP && peer->in_flight > 0 && silent_ns >= core->options.stall_ns) {
         snprintf(why, sizeof why, "silent for %lld ms", (long long)(silent_ns / BASE_NS_PER_MS));
         client_peer_lose(core, peer, true, why);
@@ -247,6 +272,8 @@ int64_t client_peer_wake_ns(const struct client_core *core, const struct client_
         wake_ns = peer->leaving ? INT64_MAX : peer->marked_ns + MARK_NS;
         if (peer->in_flight > 0)
             wake_ns = earlier(wake_ns, peer->heard_ns + core->options.stall_ns);
+        if (peer->owed > 0)
+            wake_ns = earlier(wake_ns, peer->owed_ns + core->options.stall_ns);
         break;
     }
     return wake_ns;

@@ -119,7 +119,7 @@ static struct client_peer *target(struct client_core *core, struct client_reques
 struct client_peer *client_request_choose(struct client_core *core, struct client_request *request)
 {
     struct client_peer *peer = target(core, request);
-    return peer && peer->state == CLIENT_PEER_UP && peer->in_flight < peer->cap ? peer : NULL;
+    return peer && peer->state == CLIENT_PEER_UP && client_peer_has_room(peer) ? peer : NULL;
 }
 
 /* ---- out ---- */

@@ -476,6 +476,14 @@ print(rows)
         self.assertEqual(self.child("import grpc" + use), [COUNT])
         self.assertEqual(self.child("len(millrace.Loader(**options))\nimport grpc" + use), [COUNT])
 
+    def test_the_example_in_the_readme(self):
+        text = open(os.path.join(harness.ROOT, "README.md")).read().split("## Use it from Python")[1].split("\n## ")[0]
+        lines = [line[4:] for line in text.splitlines() if line.startswith("    ") or not line]
+        code = "\n".join(lines).replace("127.0.0.1:7070", self.cluster.address).replace("batch_size=64", "batch_size=16")
+        names = {}
+        exec(compile(code, "README.md", "exec"), names)
+        self.assertEqual((names["images"].shape, names["epoch"]), ((16, 3, 224, 224), 1))
+
     def test_errors(self):
         with self.assertRaisesRegex(FileNotFoundError, "nothing") as caught:
             len(self.loader(dataset="nothing"))

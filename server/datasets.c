@@ -446,23 +446,36 @@ static enum base_code index_done(struct server_datasets *datasets, struct server
     if (result->version.len != BASE_SHA256_BYTES || !result->items)
         return base_error_set(error, BASE_INVALID, "index of dataset %s: no version or no items",
                               dataset->name);
-    if (!lines_set(&dataset->classes, result->classes, result->n_classes, CLASSES_MAX_BYTES) ||
-        !lines_set(&dataset->skipped_names, result->skipped_names, result->n_skipped_names, NAMES_MAX_BYTES))
-        return base_error_set(error, BASE_NO_MEMORY, "dataset %s: no memory", dataset->name);
-    memcpy(dataset->version, result->version.data, BASE_SHA256_BYTES);
-    dataset->has_version = true;
-    dataset->items = result->items;
-    dataset->bytes = result->bytes;
-    dataset->skipped = result->skipped;
-    dataset->state = SERVER_DATASET_READY;
-    dataset->error[0] = 0;
-    dataset->index = (struct server_order){0};
+    struct server_dataset next = *dataset; /* stored first: an order that is done is not asked about again */
+    next.classes = next.skipped_names = (struct server_lines){0};
+    memcpy(next.version, result->version.data, BASE_SHA256_BYTES);
+    next.has_version = true;
+    next.items = result->items;
+    next.bytes = result->bytes;
+    next.skipped = result->skipped;
+    next.state = SERVER_DATASET_READY;
+    next.error[0] = 0;
+    next.index = (struct server_order){0};
+    enum base_code code = BASE_OK;
+    if (!lines_set(&next.classes, result->classes, result->n_classes, CLASSES_MAX_BYTES) ||
+        !lines_set(&next.skipped_names, result->skipped_names, result->n_skipped_names, NAMES_MAX_BYTES))
+        code = base_error_set(error, BASE_NO_MEMORY, "dataset %s: no memory", dataset->name);
+    else
+        code = save(datasets, &next, error);
+    if (code) {
+        lines_fini(&next.classes);
+        lines_fini(&next.skipped_names);
+        return code;
+    }
+    lines_fini(&dataset->classes);
+    lines_fini(&dataset->skipped_names);
+    *dataset = next;
     datasets->revision++;
     char hex[BASE_SHA256_HEX_CHARS + 1];
     base_hash_to_hex(dataset->version, BASE_SHA256_BYTES, hex);
     base_log(BASE_LOG_INFO, "dataset_ready", "dataset=%s version=%.12s items=%llu", dataset->name, hex,
              (unsigned long long)dataset->items);
-    return save(datasets, dataset, error);
+    return BASE_OK;
 }
 
 static enum base_code verify_result(struct server_datasets *datasets, struct server_dataset *dataset,

@@ -67,7 +67,7 @@ void scheduler_cluster_destroy(struct scheduler_cluster *cluster)
     for (int i = 0; i < cluster->by_version.room; i++)
         free(cluster->by_version.entries[i].item);
     struct cluster_index *indexes[] = {&cluster->by_worker, &cluster->by_version, &cluster->by_key,
-                                       &cluster->by_stream, &cluster->by_job};
+                                       &cluster->by_stream, &cluster->by_family,  &cluster->by_job};
     for (size_t i = 0; i < sizeof indexes / sizeof *indexes; i++)
         free(indexes[i]->entries);
     base_heap_fini(&cluster->timers);

@@ -297,11 +297,12 @@ static void say_preparing(const struct scheduler_cluster *cluster, const struct 
         say(words, "; worker %" PRIu64 ": %s", member->view.id, error);
 }
 
-static void say_running(const struct cluster_job *job, struct words *words)
+static void say_running(const struct scheduler_cluster *cluster, const struct cluster_job *job,
+                        struct words *words)
 {
     char name[CLUSTER_SHORT_CHARS];
     struct words readers = {.used = 0};
-    const struct cluster_stream *stream = job->stream;
+    const struct cluster_stream *stream = job->stream, *sibling = cluster_stream_sibling(cluster, stream);
     int count = say_readers(job, &readers);
     cluster_short(stream->view.identity.hash, name);
     if (job->view.state == SCHEDULER_JOB_WAITING)
@@ -310,6 +311,10 @@ static void say_running(const struct cluster_job *job, struct words *words)
         say(words, "shares stream %s with %s", name, readers.text);
     else
         say(words, "reads stream %s alone", name);
+    if (sibling) {
+        cluster_short(sibling->view.identity.hash, name);
+        say(words, "; shares decoding with stream %s", name);
+    }
     if (!stream->view.planned)
         say(words, "; its workers are coming back after the server's restart");
     else if (stream->view.plan.primary[0] == SCHEDULER_PLAN_NOBODY)
@@ -328,7 +333,7 @@ void cluster_join_words(struct scheduler_cluster *cluster, struct cluster_job *j
         break;
     case SCHEDULER_JOB_WAITING:
     case SCHEDULER_JOB_RUNNING:
-        say_running(job, &words);
+        say_running(cluster, job, &words);
         break;
     case SCHEDULER_JOB_LOST:
     case SCHEDULER_JOB_CLOSED:

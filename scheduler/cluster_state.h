@@ -244,7 +244,7 @@ struct scheduler_cluster {
     struct cluster_seat *seats;
     int *free_seats;
     int seat_count, free_count;
-    struct cluster_index by_worker, by_version, by_key, by_stream, by_job;
+    struct cluster_index by_worker, by_version, by_key, by_stream, by_family, by_job;
     struct base_heap timers;
     struct cluster_link dirty_candidates, dirty_streams, dirty_jobs, dead_plans, plans,
         words; /* what settling has to do */
@@ -354,6 +354,9 @@ void cluster_stream_advance(struct scheduler_cluster *cluster, struct cluster_st
 /* A worker has had a request for `at`. Epochs that no live reader can have come to are of jobs long gone. */
 void cluster_stream_tell(struct scheduler_cluster *cluster, struct cluster_stream *stream,
                          struct scheduler_cursor at);
+/* Another stream that is read and whose blocks are made together with its, perhaps; NULL: none. */
+const struct cluster_stream *cluster_stream_sibling(const struct scheduler_cluster *cluster,
+                                                    const struct cluster_stream *stream);
 /* Job counts, its front when it lost a reader, dropping what nobody uses. */
 void cluster_stream_settle(struct scheduler_cluster *cluster, struct cluster_stream *stream);
 void cluster_stream_expire(struct scheduler_cluster *cluster, struct cluster_stream *stream);

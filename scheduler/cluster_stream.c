@@ -75,7 +75,7 @@ static struct cluster_stream *make_stream(struct scheduler_cluster *cluster,
                                           struct cluster_candidate *candidate)
 {
     if (cluster->stream_count == SCHEDULER_STREAMS_MAX || !cluster_index_reserve(&cluster->by_stream) ||
-        !cluster_timer_reserve(cluster) ||
+        !cluster_index_reserve(&cluster->by_family) || !cluster_timer_reserve(cluster) ||
         !cluster_grow(&cluster->streams, cluster->stream_count, sizeof *cluster->streams))
         return NULL;
     struct cluster_stream *stream = calloc(1, sizeof *stream);
@@ -95,6 +95,7 @@ static struct cluster_stream *make_stream(struct scheduler_cluster *cluster,
     stream->timer.owner = stream;
     cluster_list_init(&stream->jobs);
     cluster_index_put(&cluster->by_stream, cluster_hash_bytes(identity->hash), stream);
+    cluster_index_put(&cluster->by_family, cluster_hash_bytes(identity->family), stream);
     cluster->streams[cluster->stream_count++] = stream;
     cluster->revision++;
     cluster_stream_mark(cluster, stream);
@@ -122,6 +123,44 @@ struct cluster_stream *cluster_stream_get(struct scheduler_cluster *cluster,
     cluster_plan_first(cluster, stream);
     cluster_stream_touch_makers(cluster, stream);
     return stream;
+}
+
+/* ---- siblings ---- */
+
+/* Workers may make their blocks together (worker/siblings.c). */
+static bool decode_together(const struct scheduler_stream *a, const struct scheduler_stream *b)
+{
+    return a != b && memcmp(a->family, b->family, sizeof a->family) == 0 && a->uses_epoch == b->uses_epoch &&
+           a->pipeline.block_rows == b->pipeline.block_rows;
+}
+
+static bool is_read_sibling(const void *item, const void *key)
+{
+    const struct cluster_stream *stream = item;
+    return stream->readers > 0 && decode_together(&stream->view.identity, key);
+}
+
+const struct cluster_stream *cluster_stream_sibling(const struct scheduler_cluster *cluster,
+                                                    const struct cluster_stream *stream)
+{
+    const struct scheduler_stream *identity = &stream->view.identity;
+    return cluster_index_find(&cluster->by_family, cluster_hash_bytes(identity->family), is_read_sibling,
+                              identity);
+}
+
+static void mark_words(struct scheduler_cluster *cluster, const struct cluster_stream *stream)
+{
+    for (struct cluster_job *job = cluster_list_first(&stream->jobs); job;
+         job = cluster_list_next(&job->reads))
+        cluster_job_words(cluster, job);
+}
+
+/* They share decoding with it, or no longer. */
+static void mark_siblings(struct scheduler_cluster *cluster, const struct cluster_stream *stream)
+{
+    for (int i = 0; i < cluster->stream_count; i++)
+        if (decode_together(&cluster->streams[i]->view.identity, &stream->view.identity))
+            mark_words(cluster, cluster->streams[i]);
 }
 
 /* ---- fronts ---- */
@@ -214,6 +253,7 @@ static void drop_stream(struct scheduler_cluster *cluster, struct cluster_stream
     cluster_candidate_release(stream->candidate, stream->print);
     cluster_candidate_mark(cluster, stream->candidate);
     cluster_index_remove(&cluster->by_stream, cluster_hash_bytes(stream->view.identity.hash), stream);
+    cluster_index_remove(&cluster->by_family, cluster_hash_bytes(stream->view.identity.family), stream);
     cluster_timer_set(cluster, &stream->timer, CLUSTER_NEVER_NS);
     cluster_list_remove(&stream->dirty);
     cluster_list_remove(&stream->unstored);
@@ -232,13 +272,13 @@ void cluster_stream_settle(struct scheduler_cluster *cluster, struct cluster_str
     cluster_stream_touch_chosen(cluster, stream);
     settle_front(cluster, stream, readers, furthest);
     stream->view.jobs = jobs;
+    if ((stream->readers > 0) != (readers > 0))
+        mark_siblings(cluster, stream);
     stream->readers = readers;
     if (stream->candidate->sought)
         cluster_candidate_mark(cluster, stream->candidate);
     mark_waiting(cluster, stream);
-    for (struct cluster_job *job = cluster_list_first(&stream->jobs); job;
-         job = cluster_list_next(&job->reads))
-        cluster_job_words(cluster, job);
+    mark_words(cluster, stream);
     if (jobs > 0)
         stream->unread_ns = CLUSTER_NEVER_NS;
     else if (stream->unread_ns == CLUSTER_NEVER_NS)

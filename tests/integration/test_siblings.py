@@ -62,7 +62,9 @@ class Siblings(PhotosTest):
 
     def test_items_are_decoded_once_for_both(self):
         with Cluster(self.folder, 2, staging="48MB") as cluster:
-            rows = self.rows(cluster, self.start(cluster, TRIALS), TRIALS)
+            trainers = self.start(cluster, TRIALS)
+            wait_for("both to be told", lambda: cluster.cli("jobs").stdout.count("alone; shares decoding with stream ") == 2)
+            rows = self.rows(cluster, trainers, TRIALS)
             made, shared = shared_rows(cluster)
             share = (made - shared) / (ITEMS * EPOCHS)
             print(f"{made:.0f} rows of {made - shared:.0f} decodes: {share:.2f} an item and epoch")

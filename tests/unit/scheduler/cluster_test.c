@@ -216,6 +216,37 @@ static void a_job_says_what_it_waits_for(void **state)
     assert_int_equal(job->state, SCHEDULER_JOB_RUNNING);
 }
 
+/* imagenet_eval's rows are as large; in the shuffled order of the other it is a sibling, in its own order it is not. */
+static void siblings_are_said_while_they_are_read(void **state)
+{
+    (void)state;
+    struct scheduler_job_request one = fixture_request("one"), two = fixture_request("two"),
+                                 ordered = fixture_request("ordered");
+    char name[13], want[64];
+    two.sample_text = ordered.sample_text = fixture_sample_text("imagenet_eval");
+    ordered.shuffle = false;
+    sync_worker(&a);
+    open_job(&one);
+    open_job(&ordered);
+    sync_worker(&a);
+    const struct scheduler_job *first = scheduler_cluster_job(cluster, "one");
+    assert_null(strstr(first->reason, "decoding"));
+    uint64_t before = first->revision;
+    const struct scheduler_job *second = open_job(&two);
+    sync_worker(&a);
+    assert_int_equal(second->state, SCHEDULER_JOB_RUNNING);
+    base_hash_to_hex(second->stream->identity.hash, 6, name);
+    snprintf(want, sizeof want, "alone; shares decoding with stream %s", name);
+    assert_non_null(strstr(first->reason, want));
+    assert_true(first->revision != before);
+    base_hash_to_hex(first->stream->identity.hash, 6, name);
+    snprintf(want, sizeof want, "alone; shares decoding with stream %s", name);
+    assert_non_null(strstr(second->reason, want));
+    assert_null(strstr(scheduler_cluster_job(cluster, "ordered")->reason, "decoding"));
+    assert_int_equal(close_job("two", 0, 1), BASE_OK);
+    assert_null(strstr(first->reason, "decoding"));
+}
+
 static void jobs_share_unless_a_seed_is_given(void **state)
 {
     (void)state;
@@ -779,6 +810,7 @@ int main(void)
         TEST(the_first_answers_decide_after_settling),
         TEST(a_job_says_what_it_waits_for),
         TEST(jobs_share_unless_a_seed_is_given),
+        TEST(siblings_are_said_while_they_are_read),
         TEST(next_waits_for_the_next_epoch),
         TEST(next_starts_at_once_when_nobody_else_reads),
         TEST(next_waits_for_those_who_are_left),

@@ -129,16 +129,6 @@ struct scheduler_cluster_counts scheduler_cluster_counts(const struct scheduler_
     return cluster->counts;
 }
 
-bool cluster_bit(const uint8_t *bits, int at)
-{
-    return bits[at / 8] >> at % 8 & 1;
-}
-
-void cluster_bit_set(uint8_t *bits, int at, bool value)
-{
-    bits[at / 8] = (uint8_t)((bits[at / 8] & ~(1 << at % 8)) | value << at % 8);
-}
-
 /* ---- settling and time ---- */
 
 /* What one step does of it, about in nanoseconds. */

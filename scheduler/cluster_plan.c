@@ -175,7 +175,7 @@ static int plan_siblings(struct scheduler_cluster *cluster, const struct cluster
             change_plan(cluster, stream, &copy, &planning);
             planned(cluster, stream, planning.count);
         }
-        cost += COST_LEAST + planning.looked_at;
+        cost += COST_LEAST + COST_PER_SEAT * planning.looked_at;
         fini(&planning);
     }
     return cost;
@@ -191,12 +191,12 @@ static int make_plan(struct scheduler_cluster *cluster, struct cluster_stream *s
         stream->replan_wanted = false; /* after a restart clients do better with the plan that they have */
         cluster_list_remove(&stream->replan);
         stream->plan_from_ns = INT64_MIN;
-        return planning->looked_at;
+        return COST_PER_SEAT * planning->looked_at;
     }
     bool same = stream->view.planned && planning->homes == stream->homes;
     if (same && !(stream->unfinished && moves > 0)) {
         planned(cluster, stream, 0);
-        return planning->looked_at;
+        return COST_PER_SEAT * planning->looked_at;
     }
     before = stream->view.plan;
     scheduler_plan_next(&before, planning->workers, planning->count, &stream->moves, &next);

@@ -270,8 +270,16 @@ bool cluster_timer_reserve(struct scheduler_cluster *cluster);
 void cluster_timer_set(struct scheduler_cluster *cluster, struct cluster_timer *timer, int64_t at_ns);
 /* A bounded part of what follows from the marks at cluster->now_ns. */
 void cluster_settle(struct scheduler_cluster *cluster);
-bool cluster_bit(const uint8_t *bits, int at);
-void cluster_bit_set(uint8_t *bits, int at, bool value);
+
+static inline bool cluster_bit(const uint8_t *bits, int at)
+{
+    return bits[at / 8] >> at % 8 & 1;
+}
+
+static inline void cluster_bit_set(uint8_t *bits, int at, bool value)
+{
+    bits[at / 8] = (uint8_t)((bits[at / 8] & ~(1 << at % 8)) | value << at % 8);
+}
 
 /* ---- cluster_held.c ---- */
 

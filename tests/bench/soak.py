@@ -112,15 +112,22 @@ class Soak:
         return Job(self.cluster, name, options)
 
     def tend_jobs(self):
-        """Replaces jobs that have ended."""
+        """Replaces jobs that have ended; one that failed goes on from its cursor."""
         for i, job in enumerate(self.jobs):
             if job.process.popen.poll() is None:
                 continue
-            if job.process.wait() != 0 or i < len(STAYING):
-                self.failures.append(f"{job.name} ended with {job.process.popen.returncode}: {job.process.tail(3)}")
+            failed = job.process.wait() != 0
             self.cluster.others.remove(job.process)
-            self.done["jobs ended"] += 1
-            self.jobs[i] = self.new_job()
+            if failed:
+                self.fail(f"{job.name} ended with {job.process.popen.returncode}: {job.process.tail(1)}")
+                job.start()
+            else:
+                self.done["jobs ended"] += 1
+                self.jobs[i] = self.new_job()
+
+    def fail(self, text):
+        print(f"FAILED, load {os.getloadavg()[0]:.1f}: {text}", flush=True)
+        self.failures.append(text)
 
     def harm(self):
         """A worker goes and another comes; at times a job is killed and goes on."""
@@ -131,8 +138,8 @@ class Soak:
         if how == "killed":
             process.kill()
             process.wait()
-        elif process.end() != 0:
-            self.failures.append(f"worker {i} ended with {process.popen.returncode} when told to drain")
+        else:
+            self.drain(i, process)
         self.cluster.start_worker(i if self.random.random() < 0.5 else next(self.worker_numbers))
         self.done[f"workers {how}"] += 1
         victim = self.random.choice(self.jobs[len(STAYING):])
@@ -140,6 +147,13 @@ class Soak:
             victim.kill()
             victim.start()
             self.done["jobs resumed"] += 1
+
+    def drain(self, i, process):
+        try:
+            if process.end() != 0:
+                self.fail(f"worker {i} ended with {process.popen.returncode} when told to drain")
+        except AssertionError as late:
+            self.fail(f"worker {i}: {str(late).splitlines()[0]}")
 
     # what is seen
 
@@ -198,7 +212,7 @@ class Soak:
         began = time.monotonic()
         self.start_jobs()
         next_harm, next_sample, next_report = began + HARM_EVERY_S, began, began
-        while time.monotonic() < began + seconds and len(self.failures) < 10:
+        while time.monotonic() < began + seconds:
             self.tend_jobs()
             now = time.monotonic()
             if now >= next_report:
@@ -225,7 +239,7 @@ class Soak:
         print(f"audit: {'proven' if proof['proven'] else 'VIOLATED'}: {len(proof['epochs'])} job-epochs, "
               f"{sum(e['state'] == 'complete' for e in proof['epochs'])} complete, {proof.get('starts')} starts")
         if not proof["proven"]:
-            self.failures.append("the ledgers do not prove it: " + "; ".join(proof["first_violations"][:5]))
+            self.fail("the ledgers do not prove it: " + "; ".join(proof["first_violations"][:5]))
 
     def judge(self, began, seconds, bound_kb):
         half = began + seconds / 2
@@ -242,9 +256,9 @@ class Soak:
             now, before = (statistics.median_low(q) if q else 0 for q in quiet)
             print(f"{name:<12} {size_kb / 1024:8.1f} {slope:11.0f} {f'{low:.0f} .. {high:.0f}':>16} {bound:6.0f} {now:12} {before:7} {late[-1].threads:8}")
             if seconds >= JUDGED_S and slope >= bound and low > 0:
-                self.failures.append(f"{name} grows by {slope:.0f} kB an hour")
+                self.fail(f"{name} grows by {slope:.0f} kB an hour")
             if seconds >= JUDGED_S and now != before:
-                self.failures.append(f"{name} has {now} descriptors when it is quiet, and had {before}")
+                self.fail(f"{name} has {now} descriptors when it is quiet, and had {before}")
 
 
 def slopes_of(points):
@@ -272,8 +286,6 @@ def main():
             began = soak.run(args.seconds)
             soak.audit()
             soak.judge(began, args.seconds, args.bound_kb)
-    for failure in soak.failures:
-        print("FAILED:", failure)
     print("flat" if not soak.failures else f"{len(soak.failures)} failures")
     return 1 if soak.failures else 0
 

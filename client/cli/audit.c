@@ -33,7 +33,7 @@ const struct base_options cli_audit_options = {
     1,
     BASE_OPTIONS_LIST_MAX};
 
-static const char *const states[] = {"complete", "incomplete", "VIOLATED"};
+static const char *const states[] = {"complete", "incomplete", "abandoned", "VIOLATED"};
 
 static void print_table(const struct cli_proof *proof)
 {
@@ -78,6 +78,7 @@ static void print_epoch(struct base_json *json, const struct cli_proof *proof,
     base_json_uint(json, "delivered", epoch->delivered);
     base_json_uint(json, "again", epoch->again);
     base_json_uint(json, "skipped", epoch->skipped);
+    base_json_uint(json, "abandoned", epoch->abandoned);
     base_json_uint(json, "missing", epoch->missing);
     base_json_uint(json, "doubled", epoch->doubled);
     base_json_uint(json, "differing", epoch->differing);

@@ -112,6 +112,61 @@ static void judge_steps(struct cli_proof *proof)
     }
 }
 
+/* ---- what was given up ---- */
+
+/* The start before it in its file; NULL: none. */
+static const struct cli_proof_start *start_before(const struct cli_proof *proof,
+                                                  const struct cli_proof_start *start)
+{
+    const struct cli_proof_start *best = NULL;
+    for (size_t i = 0; i < proof->start_count; i++) {
+        const struct cli_proof_start *other = &proof->starts[i];
+        if (other->file == start->file && other->offset < start->offset &&
+            (!best || other->offset > best->offset))
+            best = other;
+    }
+    return best && best->group == start->group ? best : NULL;
+}
+
+/* From where to where a start went on elsewhere, forwards; false: it did not. */
+static bool gave_up(const struct cli_proof *proof, const struct cli_proof_start *start,
+                    struct cli_proof_cursor *from, struct cli_proof_cursor *to)
+{
+    const struct cli_proof_start *before = start->is.abandons ? start_before(proof, start) : NULL;
+    *to = (struct cli_proof_cursor){start->is.epoch, start->is.position};
+    if (before)
+        *from = before->at;
+    return before && cli_proof_compare(*from, *to) < 0;
+}
+
+static void excuse(struct cli_proof *proof, struct cli_proof_epoch *epoch)
+{
+    struct cli_proof_cursor from, to;
+    for (size_t i = 0; i < proof->start_count; i++) {
+        const struct cli_proof_start *start = &proof->starts[i];
+        if (start->group != epoch->group || !gave_up(proof, start, &from, &to) ||
+            epoch->stream_epoch < from.epoch || epoch->stream_epoch > to.epoch)
+            continue;
+        uint64_t begin = epoch->stream_epoch == from.epoch ? from.position : 0;
+        uint64_t end = epoch->stream_epoch == to.epoch ? to.position : start->is.items;
+        for (uint64_t position = begin; position < end; position++) {
+            epoch->abandoned += !epoch->seen[position];
+            epoch->seen[position] += !epoch->seen[position];
+        }
+    }
+}
+
+/* Whole epochs [from, to) of a group. */
+static bool are_given_up(const struct cli_proof *proof, size_t group, uint32_t begin, uint32_t end)
+{
+    struct cli_proof_cursor from, to;
+    for (size_t i = 0; i < proof->start_count; i++)
+        if (proof->starts[i].group == group && gave_up(proof, &proof->starts[i], &from, &to) &&
+            from.epoch <= begin && to.epoch >= end)
+            return true;
+    return false;
+}
+
 /* ---- positions ---- */
 
 /* The job's first position: a new run may have joined within an epoch. */
@@ -159,6 +214,7 @@ static void judge_epoch(struct cli_proof *proof, struct cli_proof_epoch *epoch, 
         end = epoch->ended ? epoch->end : group->is.items;
     else if (epoch->stream_epoch == group->frontier.epoch)
         end = group->frontier.position;
+    excuse(proof, epoch);
     judge_missing(proof, epoch, begin, end);
     if (finished && epoch->ended && end < group->is.items &&
         (!epoch->end_drops || group->is.items - end >= epoch->end_rows)) {
@@ -169,7 +225,8 @@ static void judge_epoch(struct cli_proof *proof, struct cli_proof_epoch *epoch, 
     if (!finished && complete)
         cli_proof_say(proof, "job %s epoch %u: incomplete", group->is.job, epoch->job_epoch);
     bool wrong = epoch->missing || epoch->doubled || epoch->differing || epoch->uneven || epoch->others;
-    epoch->state = wrong ? CLI_PROOF_VIOLATED : finished ? CLI_PROOF_COMPLETE : CLI_PROOF_INCOMPLETE;
+    enum cli_proof_state good = epoch->abandoned ? CLI_PROOF_ABANDONED : CLI_PROOF_COMPLETE;
+    epoch->state = wrong ? CLI_PROOF_VIOLATED : finished ? good : CLI_PROOF_INCOMPLETE;
 }
 
 static int by_epoch(const void *a, const void *b)
@@ -191,7 +248,7 @@ static void judge_gaps(struct cli_proof *proof, size_t group)
         if (epoch && epoch->group != group)
             continue;
         uint32_t here = epoch && epoch->stream_epoch < frontier.epoch ? epoch->stream_epoch : frontier.epoch;
-        if (here > expected)
+        if (here > expected && !are_given_up(proof, group, expected, here))
             cli_proof_say(proof, "job %s epochs %u to %u: missing, no ledger has anything of them", is->job,
                           expected - is->first_epoch, here - is->first_epoch - 1);
         expected = here >= expected ? here + (here < frontier.epoch) : expected;

@@ -5,7 +5,8 @@
  * A start is one process of one rank. Starts of one (job, dataset version, first epoch) are a chain, whatever their world and
  * batch; those that begin at one cursor with one shape are a launch. Within a launch no position may come twice. A later launch
  * goes on from a saved cursor: what it delivers again must be the same. All that is before the frontier, the least cursor
- * that the ranks of the last launch have reached, must be there; behind it the epoch is incomplete.
+ * that the ranks of the last launch have reached, must be there, but for what the trainer gave up when it went on elsewhere
+ * (mr_job_seek); behind it the epoch is incomplete.
  *
  * Memory: 2 bytes a position and job epoch, 9 a position and stream epoch, 64 a batch.
  */
@@ -38,14 +39,15 @@ struct cli_proof_group {
     struct cli_proof_cursor frontier;
 };
 
-enum cli_proof_state { CLI_PROOF_COMPLETE, CLI_PROOF_INCOMPLETE, CLI_PROOF_VIOLATED };
+enum cli_proof_state { CLI_PROOF_COMPLETE, CLI_PROOF_INCOMPLETE, CLI_PROOF_ABANDONED, CLI_PROOF_VIOLATED };
 
 struct cli_proof_epoch {
     size_t group;
     uint32_t job_epoch, stream_epoch;
     uint16_t *seen; /* [items]: the launch that delivered it last; 0: none */
     uint64_t delivered, again, skipped, missing, doubled, differing, uneven; /* positions; uneven: steps */
-    uint64_t others; /* batches that are not in order; an end too early */
+    uint64_t abandoned; /* positions not delivered: the trainer went on elsewhere */
+    uint64_t others;    /* batches that are not in order; an end too early */
     bool ended;
     uint64_t end;      /* ended: where */
     uint64_t end_rows; /* of that launch's step */

@@ -297,6 +297,7 @@ static enum base_code seek(struct mr_job *job, const struct mr_cursor *to, struc
     if (!job->ledger)
         return BASE_OK;
     client_job_ledger_start(job, true, (uint64_t)base_clock_wall_ns(), &start);
+    start.abandons = true;
     return client_ledger_restart(job->ledger, &start, error);
 }
 

@@ -8,7 +8,7 @@
 #define BATCH_FIXED_BYTES 64
 #define RUN_BYTES 12
 
-enum { FLAG_RESUMED = 1, FLAG_USES_EPOCH = 2, FLAGS = 3, TAILS = 3 };
+enum { FLAG_RESUMED = 1, FLAG_USES_EPOCH = 2, FLAG_ABANDONS = 4, FLAGS = 7, TAILS = 3 };
 
 static const uint8_t magic[4] = {'M', 'R', 'L', 'G'};
 
@@ -47,8 +47,9 @@ void ledger_put_start(struct base_buffer *out, const struct ledger_start *start)
     base_buffer_put_u32(out, start->world);
     base_buffer_put_u32(out, start->batch);
     base_buffer_put_u8(out, start->tail);
-    base_buffer_put_u8(
-        out, (uint8_t)((start->resumed ? FLAG_RESUMED : 0) | (start->uses_epoch ? FLAG_USES_EPOCH : 0)));
+    base_buffer_put_u8(out, (uint8_t)((start->resumed ? FLAG_RESUMED : 0) |
+                                      (start->uses_epoch ? FLAG_USES_EPOCH : 0) |
+                                      (start->abandons ? FLAG_ABANDONS : 0)));
     base_buffer_put_u16(out, 0);
     base_buffer_put_u64(out, start->generation);
     base_buffer_put_u64(out, start->items);
@@ -127,6 +128,7 @@ static enum base_code read_start(struct base_reader *reader, struct ledger_start
     uint16_t reserved = base_reader_u16(reader);
     start->resumed = flags & FLAG_RESUMED;
     start->uses_epoch = flags & FLAG_USES_EPOCH;
+    start->abandons = flags & FLAG_ABANDONS;
     start->generation = base_reader_u64(reader);
     start->items = base_reader_u64(reader);
     start->first_epoch = base_reader_u32(reader);

@@ -35,8 +35,10 @@ enum ledger_kind { LEDGER_START = 1, LEDGER_BATCH = 2 };
 struct ledger_start {
     char job[LEDGER_JOB_CHARS];
     uint32_t rank, world, batch;
-    uint8_t tail;    /* enum mr_tail */
-    bool resumed;    /* from a cursor: what is before it was delivered by earlier starts */
+    uint8_t tail; /* enum mr_tail */
+    bool resumed; /* from a cursor: what is before it was delivered by earlier starts */
+    bool
+        abandons; /* by mr_job_seek: what lies between the start before it in the file and here was given up */
     bool uses_epoch; /* of the stream: else rows are the same every epoch */
     uint64_t generation, items;
     uint32_t first_epoch, epoch; /* stream epochs: of the job's epoch 0, and where this start begins */

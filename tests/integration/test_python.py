@@ -280,6 +280,19 @@ loader.close()
         audit = self.cluster.cli("audit", ledgers, "--complete", "--json")
         self.assertEqual(audit.returncode, 0, audit.stdout)
 
+    def test_the_audit_knows_what_was_abandoned(self):
+        ledger = os.path.join(self.folder, "breaks.ledger")
+        loader = self.loader(ledger=ledger, job="breaks")
+        for epoch, steps in ((0, 3), (1, 1), (1, 8), (4, 8)):  # back, and forwards
+            loader.set_epoch(epoch)
+            for _ in zip(range(steps), loader):
+                pass
+        loader.close()
+        audit = json.loads(self.cluster.cli("audit", ledger, "--json").stdout)
+        self.assertTrue(audit["proven"], audit["first_violations"])
+        self.assertEqual([(e["epoch"], e["state"], e["delivered"], e["again"], e["abandoned"]) for e in audit["epochs"]],
+                         [(0, "abandoned", 24, 0, 37), (1, "complete", COUNT, 8, 0), (4, "complete", COUNT, 0, 0)])
+
     def test_a_job_is_open_once_in_a_process(self):
         len(self.loader(job="once"))
         with self.assertRaisesRegex(ValueError, "'once' is open in this process"):

@@ -56,7 +56,7 @@ struct life {
     uint64_t from;
     uint32_t to_epoch; /* handed out until this cursor */
     uint64_t to;
-    bool resumed;
+    bool resumed, abandons;
     int lacking_rank;   /* - 1: a rank that writes nothing; 0: none */
     uint64_t leave_out; /* - 1: the position where a step begins that is not written; 0: none */
     uint64_t twice;     /* likewise: written twice */
@@ -70,6 +70,7 @@ static void put_start(struct base_buffer *out, const struct life *life, uint32_t
                                  .batch = life->batch,
                                  .tail = life->tail,
                                  .resumed = life->resumed,
+                                 .abandons = life->abandons,
                                  .uses_epoch = true,
                                  .generation = generation++,
                                  .items = ITEMS,
@@ -269,6 +270,43 @@ static void test_went_on_without_earlier_ledgers(void **state)
     expect_violated(false, "epochs 0 to 1: missing|epoch 2 positions 0 to 14: missing");
 }
 
+/* A trainer breaks two epochs off, skips one, and goes back to one. */
+static void test_epochs_that_were_abandoned(void **state)
+{
+    struct life life = {.job = "j", .world = 2, .batch = 3, .to_epoch = 0, .to = 12};
+    const struct life more[] = {{.from_epoch = 1, .to_epoch = 1, .to = 6},
+                                {.from_epoch = 3, .to_epoch = 4, .to = 6},
+                                {.from_epoch = 3, .to_epoch = 4, .to = 6}};
+    (void)state;
+    live(&life, 0);
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        life.from_epoch = more[i].from_epoch, life.from = 0;
+        life.to_epoch = more[i].to_epoch, life.to = more[i].to;
+        life.resumed = life.abandons = true;
+        live(&life, 0);
+    }
+    expect_proven(false);
+    struct cli_proof proof = prove(false);
+    assert_int_equal(proof.epochs[0].state, CLI_PROOF_ABANDONED);
+    assert_int_equal(proof.epochs[0].abandoned, ITEMS - 12);
+    assert_int_equal(proof.epochs[1].abandoned, ITEMS - 6);
+    assert_int_equal(proof.epochs[2].state,
+                     CLI_PROOF_COMPLETE); /* the job's epoch 3: nothing is there of 2 */
+    cli_proof_close(&proof);
+}
+
+/* Without the flag the same is a loss. */
+static void test_epochs_that_were_not(void **state)
+{
+    struct life life = {.job = "j", .world = 1, .batch = 3, .to_epoch = 0, .to = 12};
+    (void)state;
+    live(&life, 0);
+    life = (struct life){
+        .job = "j", .world = 1, .batch = 3, .from_epoch = 2, .to_epoch = 2, .to = 6, .resumed = true};
+    live(&life, 0);
+    expect_violated(false, "missing");
+}
+
 static void test_steps_left_out_and_doubled(void **state)
 {
     (void)state;
@@ -340,6 +378,8 @@ int main(void)
         TEST(test_one_rank_alone_restarts_and_replicas),
         TEST(test_joins_within_an_epoch),
         TEST(test_went_on_without_earlier_ledgers),
+        TEST(test_epochs_that_were_abandoned),
+        TEST(test_epochs_that_were_not),
         TEST(test_steps_left_out_and_doubled),
         TEST(test_lacking_ranks),
         TEST(test_an_empty_step_is_a_step),

@@ -8,7 +8,7 @@
  *   4. Control begins to sync with the server: datasets to hold, folders to index, streams to serve.
  *   5. `ready ADDR` on stdout. The loop runs until SIGTERM or SIGINT.
  *   6. Drain: nothing new is made, the server is told, what is staged is served until nobody asks or --drain-ms is over.
- *   7. Everything stops in the order that lets no callback meet what is gone.
+ *   7. Everything stops in the order that lets no callback meet what is gone; what hangs is left behind after two seconds.
  *
  * Limits: one loop thread owns all state; prep threads never block on I/O; every wait has a deadline.
  * Security: only loopback without --secret-file (or --insecure); files are read beneath --data-root only.
@@ -26,7 +26,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CHORE_THREADS = 4, REQUESTS_MAX = 32, DESCRIPTORS_KEPT = 128, DRAIN_CHECK_MS = 50, QUIET_MS = 500 };
+enum {
+    CHORE_THREADS = 4,
+    REQUESTS_MAX = 32,
+    DESCRIPTORS_KEPT = 128,
+    DRAIN_CHECK_MS = 50,
+    QUIET_MS = 500,
+    STOP_S = 2
+};
 #define QUEUE_MAX_BYTES (UINT64_C(256) << 20)
 #define STAGING_ALIGN (UINT64_C(2) << 20)       /* a large page */
 #define STAGING_LEAST_BYTES (UINT64_C(4) << 20) /* two blocks of the usual size */
@@ -249,8 +256,18 @@ static void free_event(struct event *event)
         event_free(event);
 }
 
+static void leave(int signal)
+{
+    static const char text[] = "millrace-worker: left threads that storage or the want of a core holds up\n";
+    (void)signal;
+    _exit(write(2, text, sizeof text - 1) < 0); /* what is worth keeping is on disk already */
+}
+
+/* A thread in a read that hangs, or one of idle class on a busy host, cannot be waited for: a guest goes when told. */
 static void stop(struct node *node)
 {
+    signal(SIGALRM, leave);
+    alarm(STOP_S);
     if (node->control)
         worker_control_stop(node->control);
     worker_make_stop(&node->make);

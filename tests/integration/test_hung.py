@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that hang rather than die: they hold their connections and say nothing. Every wait has its deadline all the same."""
 import json
+import os
 import signal
 import tempfile
 import time
 import unittest
 
 import harness
-from harness import Cluster, need_data, wait_for
+from harness import BIN, Cluster, need_data, wait_for
 from relay import Relay
 
 PHOTOS = need_data("imagenet-mini")
@@ -84,6 +85,26 @@ class Hung(unittest.TestCase):
         self.rows_are_whole("u")
         jobs = {j["job"]: j for j in json.loads(self.cluster.cli("jobs", "--json").stdout)["jobs"]}
         self.assertEqual((jobs["u"]["state"], jobs["u"]["rows"]), ("closed", 400 * EPOCHS))
+
+
+class Storage(unittest.TestCase):
+    """A worker whose reads do not come back goes all the same when it is told to."""
+
+    def test_a_worker_ends_all_the_same(self):
+        with Cluster(PHOTOS, 1) as cluster:
+            hang = cluster.path("hang")
+            cluster.env = {"LD_PRELOAD": os.path.join(BIN, "libmillrace-test-hang.so"), "MILLRACE_TEST_HANG": hang}
+            slow = cluster.start_worker(2, extra=["--drain-ms", "1000"])
+            cluster.env = None
+            cluster.add("photos", PHOTOS)
+            open(hang, "w").close()
+            trainer = cluster.trainer("t", "photos", job="t", batch=16, tail="exact", epochs=EPOCHS)
+            wait_for("blocks of the other worker", lambda: len(cluster.blocks_made(1)) >= 2)
+            self.assertEqual(slow.end(), 0, slow.tail())
+            self.assertIn("left threads", slow.text())
+            self.assertEqual(cluster.blocks_made(2), [])
+            self.assertEqual(trainer.wait(60), 0, trainer.tail())
+            self.assertEqual([r.key() for r in cluster.rows("t")], [(e, p) for e in range(EPOCHS) for p in range(400)])
 
 
 class ControlLink(unittest.TestCase):

@@ -30,6 +30,9 @@ static void on_get(struct sim_link *link, const struct sim_frame *frame)
                              .mark_position = frame->mark.position};
     sim_link_asked(link, frame->request);
     worker_core_get(link->worker->core, now_at_worker(link), link->connection, &get);
+    sim_check_claim(link, frame);
+    link->mark = frame->mark;
+    link->marked = true;
 }
 
 static void on_open(const struct sim_link *link, const struct sim_frame *frame)
@@ -71,6 +74,8 @@ static void take_up(struct sim_link *link, const struct sim_frame *frame)
         on_get(link, frame);
         break;
     case SIM_MARK:
+        link->mark = frame->mark;
+        link->marked = true;
         worker_core_mark(link->worker->core, now_at_worker(link), link->connection, frame->handle,
                          frame->mark.epoch, frame->mark.position);
         break;

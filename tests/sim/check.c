@@ -301,6 +301,14 @@ void sim_check_insist(struct sim_rank *rank, const struct client_action *action)
                  action->death ? " for a death" : "");
 }
 
+/* Deaths 8: hedging, at most 2% of requests. */
+void sim_check_hedge(struct sim_rank *rank)
+{
+    if (rank->hedges * 50 > rank->requests)
+        sim_fail(rank->world, "hedge", "%s/%u hedges %llu of %llu requests", rank->job->name, rank->rank,
+                 u64(rank->hedges), u64(rank->requests));
+}
+
 /* An answer is to what was asked there under that number. */
 void sim_check_arrival(struct sim_link *link, const struct sim_frame *frame)
 {
@@ -437,6 +445,23 @@ void sim_check_fail(struct sim_worker *worker, const struct sim_link *link,
                  link->rank->job->name, link->rank->rank, action->text);
 }
 
+/* Life 5: the next use of a staged block is the distance from the nearest low-water behind it: a rank that moves on counts,
+ * however long it has stood still before. */
+void sim_check_claim(struct sim_link *link, const struct sim_frame *get)
+{
+    const struct scheduler_stream *stream = &link->rank->stream->identity;
+    bool moves = get->mark.epoch != link->mark.epoch || get->mark.position != link->mark.position;
+    uint64_t next_use = 0;
+    if (!moves || !link->marked || !stream->uses_epoch || !link->worker_open || get->epoch < get->mark.epoch)
+        return;
+    if (worker_core_block(link->worker->core, stream->hash, get->epoch, get->block, &next_use) ==
+            WORKER_READY &&
+        next_use == UINT64_MAX)
+        sim_fail(link->world, "claim",
+                 "worker %u: nobody will use block %llu, which %s/%u asks for with a new low-water",
+                 (unsigned)link->worker->id, u64(get->block), link->rank->job->name, link->rank->rank);
+}
+
 /* No request is forgotten. */
 void sim_check_age(struct sim_link *link)
 {
@@ -486,6 +511,51 @@ static void count_moved(struct sim_world *world, const struct sim_stream *stream
     }
 }
 
+static bool has_home(const struct scheduler_plan *plan, uint64_t worker)
+{
+    for (int i = 0; i < SCHEDULER_PLAN_SLOTS; i++)
+        if (plan->primary[i] == worker)
+            return true;
+    return false;
+}
+
+/* Slots that change between workers that have some before and after; -1: others come or go. */
+static int count_reweighted(const struct scheduler_plan *before, const struct scheduler_plan *plan)
+{
+    int moves = 0;
+    for (int i = 0; i < SCHEDULER_PLAN_SLOTS; i++) {
+        if (before->primary[i] == plan->primary[i])
+            continue;
+        if (!has_home(plan, before->primary[i]) || !has_home(before, plan->primary[i]))
+            return -1;
+        moves++;
+    }
+    return moves;
+}
+
+/* Deaths 3: reweighting at most once a minute, at most 5% of slots. */
+static void check_reweighting(struct sim_world *world, struct sim_stream *stream,
+                              const struct scheduler_plan *before, const struct scheduler_plan *plan)
+{
+    bool goes_on = plan->version == before->version + 1 && !stream->dropped &&
+                   stream->server_life == world->server.life; /* else it is made from nothing */
+    int moves = goes_on ? count_reweighted(before, plan) : -1;
+    int64_t now_ns = sim_process_now_ns(&world->server.process);
+    stream->dropped = false;
+    if (stream->server_life != world->server.life || now_ns - stream->moves_since_ns > 60 * SIM_S)
+        stream->moves = 0;
+    if (stream->moves == 0)
+        stream->moves_since_ns = now_ns;
+    stream->server_life = world->server.life;
+    if (moves <= 0)
+        return;
+    stream->moves += moves;
+    world->tally.reweighted += (uint64_t)moves;
+    if (stream->moves > SCHEDULER_MOVES_MOST)
+        sim_fail(world, "reweight", "%d slots of stream %d move in a minute though its workers stay",
+                 stream->moves, stream->candidate->index);
+}
+
 /* "A stream's plan admits workers of one fingerprint only"; versions rise. */
 void sim_check_plan_new(struct sim_world *world, struct sim_stream *stream,
                         const struct scheduler_plan *before, const struct scheduler_plan *plan)
@@ -500,12 +570,15 @@ void sim_check_plan_new(struct sim_world *world, struct sim_stream *stream,
         if (world->failed)
             return;
     }
-    if (!before)
+    if (!before) {
+        stream->server_life = world->server.life;
         return;
+    }
     world->tally.plan_changes++;
     if (plan->version < before->version)
         return; /* an answer that was late; its version was new to us */
     count_moved(world, stream, before, plan);
+    check_reweighting(world, stream, before, plan);
 }
 
 /* ---- all together ---- */

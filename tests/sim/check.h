@@ -29,6 +29,7 @@ void sim_check_mark(struct sim_rank *rank, struct scheduler_cursor mark);
 void sim_check_in_flight(struct sim_rank *rank, const struct sim_link *link,
                          const struct client_action *action);
 void sim_check_insist(struct sim_rank *rank, const struct client_action *action);
+void sim_check_hedge(struct sim_rank *rank);
 void sim_check_arrival(struct sim_link *link, const struct sim_frame *frame);
 void sim_check_place(struct sim_link *link, const struct sim_frame *frame);
 
@@ -45,6 +46,7 @@ void sim_check_pinned(struct sim_link *link, const struct sim_frame *frame);
 void sim_check_waiting(struct sim_link *link, uint64_t request, const char *how);
 void sim_check_fail(struct sim_worker *worker, const struct sim_link *link,
                     const struct worker_action *action);
+void sim_check_claim(struct sim_link *link, const struct sim_frame *get);
 void sim_check_age(struct sim_link *link);
 void sim_check_served(struct sim_worker *worker, const struct sim_stream *stream);
 

@@ -151,8 +151,8 @@ static void print_tally(const struct sim_tally *tally)
     for (int i = WORKER_CAUSE_FIRST + 1; i < WORKER_CAUSES; i++)
         printf(" %s %" PRIu64, worker_cause_name((enum worker_cause)i), tally->remade[i]);
     printf("; %" PRIu64 " beside a sibling's; %" PRIu64 " requests, %" PRIu64 " hedged, %" PRIu64
-           " plan changes\n",
-           tally->together, tally->requests, tally->hedged, tally->plan_changes);
+           " plan changes, %" PRIu64 " slots moved by load\n",
+           tally->together, tally->requests, tally->hedged, tally->plan_changes, tally->reweighted);
 }
 
 int main(int count, char **words)

@@ -213,7 +213,10 @@ static void ask(struct sim_rank *rank, struct sim_link *link, const struct clien
     rank->world->tally.requests++;
     count_insisted(&rank->world->tally, action);
     sim_check_in_flight(rank, link, action);
+    rank->requests++;
+    rank->hedges += action->hedge;
     sim_check_insist(rank, action);
+    sim_check_hedge(rank);
     sim_check_mark(rank, action->mark);
     frame->request = action->request;
     frame->handle = link->handle;

@@ -74,6 +74,7 @@ static void persist(struct sim_world *world)
         if (!gone && !live)
             continue;
         server->streams[index][stream->build].used = !gone;
+        stream->dropped |= gone;
         server->streams[index][stream->build].plan = gone ? 0 : live->plan.version;
         for (int i = 0; gone && i < world->job_count;
              i++) /* no lease of its readers had run for longer than the grace */

@@ -140,7 +140,11 @@ struct sim_stream {
     struct scheduler_stream identity; /* with its fingerprint */
     const struct sim_plan *plans;     /* the newest first */
     uint64_t rows_made;
-    uint8_t *made; /* [epochs * blocks]: times that it was made, up to 255 */
+    uint8_t *made;        /* [epochs * blocks]: times that it was made, up to 255 */
+    bool dropped;         /* since its latest plan */
+    uint64_t server_life; /* what new weights have moved in a minute of one life of the server */
+    int64_t moves_since_ns;
+    int moves;
 };
 
 /* What jobs can ask for. */
@@ -236,6 +240,8 @@ struct sim_link {
     int events;                    /* of the queue, that name it */
     uint64_t connection;
     uint64_t open_number;
+    struct scheduler_cursor mark; /* the last that came to the worker */
+    bool marked;
     uint32_t handle, cap, asked; /* client's view: asked and not answered, nor cancelled */
     uint64_t *cancelled;         /* may be answered all the same; owned */
     int cancelled_count, cancelled_room;
@@ -429,6 +435,7 @@ struct sim_rank {
     struct scheduler_cursor at;  /* the step to be taken next */
     struct scheduler_cursor low; /* the first step that is not whole here */
     uint64_t taken, revision, serial;
+    uint64_t requests, hedges;
     uint64_t broken, refused; /* connections lost or given up; MOVED and RETRY that came */
     struct sim_call *sync;
     int64_t wake_ns, taken_ns;
@@ -527,6 +534,7 @@ struct sim_rules {
     int64_t fault_gap_ns, stagger_ns; /* stagger: ranks of a launch start within it */
     bool ample;                       /* staging for everything, everywhere */
     bool clocks;                      /* that differ */
+    bool unequal;                     /* for long some workers are slower than they say: slots move */
     int together_percent;             /* of the cost alone: what siblings' blocks cost together */
     struct scheduler_cluster_options cluster;
 };
@@ -547,7 +555,7 @@ struct sim_tally {
     uint64_t lost, moved, evicted, elsewhere;            /* blocks; elsewhere: not made at their home */
     uint64_t requests, insisted, insisted_death, hedged; /* GETs; insisted: for no other reason */
     uint64_t together;                                   /* blocks that siblings took along */
-    uint64_t plan_changes;
+    uint64_t plan_changes, reweighted;                   /* reweighted: slots */
 };
 
 struct sim_world {

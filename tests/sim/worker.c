@@ -441,6 +441,8 @@ static void send_sync(struct sim_worker *worker, bool news)
 {
     struct sim_world *world = worker->world;
     struct sim_call *call = sim_server_call(&worker->process, SIM_WORKER_SYNC);
+    struct worker_counts counts;
+    worker_core_counts(worker->core, sim_process_now_ns(&worker->process), &counts);
     call->worker = worker;
     call->life = worker->life;
     call->news = news;
@@ -452,6 +454,7 @@ static void send_sync(struct sim_worker *worker, bool news)
                                                     .weight = worker->weight,
                                                     .staging_bytes = worker->staging_bytes,
                                                     .draining = worker->draining,
+                                                    .queue_ms = counts.queue_ms,
                                                     .datasets = call->held,
                                                     .dataset_count = 1,
                                                     .probes = call->probes,

@@ -157,6 +157,8 @@ static void draw_items(struct sim_world *world)
 {
     if (world->rules.large)
         world->items = (uint64_t)between(world, 600, 6000);
+    else if (world->rules.unequal)
+        world->items = (uint64_t)between(world, 300, 1500);
     else if (chance(world, 150))
         world->items = (uint64_t)between(world, 1, 8);
     else if (chance(world, 600))
@@ -186,6 +188,11 @@ static void draw_rules(struct sim_world *world)
     if (rules->large)
         rules->fault_gap_ns = rules->fault_gap_ns / 10 + 1;
     world->faults_until_ns = SIM_S + between(world, 5 * SIM_S, 40 * SIM_S);
+    rules->unequal = chance(world, 40);
+    if (!rules->unequal)
+        return;
+    rules->fault_gap_ns *= 20;
+    world->faults_until_ns += between(world, 80 * SIM_S, 160 * SIM_S);
 }
 
 /* ---- its workers ---- */
@@ -222,6 +229,10 @@ static void draw_worker(struct sim_world *world, int index)
                                   .requests_max = (uint32_t)sim_random_between(&random, 1, 16)};
     worker->build = world->rules.mixed && sim_random_chance(&random, 400);
     draw_staging(worker, &random);
+    if (world->rules.unequal && sim_random_chance(&random, 400)) {
+        worker->slow_ns = world->faults_until_ns;
+        worker->slow_times = (int)sim_random_between(&random, 5, 20);
+    }
     int64_t at_ns = sim_random_between(&random, 0, 8 * SIM_S);
     if (sim_random_chance(&random, 200)) /* it joins in the midst of it all */
         at_ns = sim_random_between(&random, 0, world->faults_until_ns);
@@ -242,7 +253,8 @@ static void draw_pace(struct sim_job *job)
     if (!quiet && sim_random_chance(&job->random, 700)) /* it lives through a good part of the faults */
         job->pace_ns =
             sim_random_between(&job->random, 1, (world->faults_until_ns - SIM_S) / (int64_t)job->steps);
-    if (job->pace_ns == 0 || job->pace_ns > 400 * SIM_MS)
+    int64_t slowest_ns = world->rules.unequal ? 3 * SIM_S : 400 * SIM_MS;
+    if (job->pace_ns == 0 || job->pace_ns > slowest_ns)
         job->pace_ns = sim_random_between(&job->random, 200 * 1000, 20 * SIM_MS);
     if (!quiet && sim_random_chance(&job->random, 200))
         most_ns = world->faults_until_ns / 2;

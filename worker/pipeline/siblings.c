@@ -312,8 +312,10 @@ static bool refused(struct pipeline_sibling *sibling)
 static bool decode_alike(const struct pipeline *a, const struct pipeline *b)
 {
     const struct scheduler_op *left = &a->parsed.sample[0], *right = &b->parsed.sample[0];
-    return left->kind == right->kind && left->version == right->version &&
-           memcmp(left->args, right->args, sizeof left->args) == 0;
+    bool same = left->kind == right->kind && left->version == right->version;
+    for (int i = 0; i < SCHEDULER_PIPELINE_ARGS; i++)
+        same = same && left->args[i] == right->args[i];
+    return same;
 }
 
 int pipeline_siblings_run(struct pipeline_scratch *scratch, struct pipeline_sibling *siblings, int count)

@@ -157,7 +157,7 @@ static void test_moved_and_insist(void **state)
     site_set_plan(&site, 2, 1234);
     uint8_t mark[12] = {0};
     struct wire_header header = {
-        .type = WIRE_GET, .request = 50, .handle = 1, .epoch = 5, .block = 2, .to = 8, .plan = 2};
+        .type = WIRE_GET, .request = 50, .handle = 1, .epoch = 100000, .block = 2, .to = 8, .plan = 2};
     peer_send(&peer, header, mark, sizeof mark);
     struct frame frame = peer_expect(&peer, WIRE_MOVED);
     uint64_t home;

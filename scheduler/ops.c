@@ -64,6 +64,13 @@ static const struct scheduler_arg_row normalize_args[] = {REAL("mean0", -1000, 1
                                                           REAL("std2", 1e-6, 1000, 0.225),
                                                           END};
 static const struct scheduler_arg_row layout_args[] = {WORD("order", layout_words, 1), END};
+static const struct scheduler_arg_row erasing_args[] = {REAL("p", 0, 1, 0.5),
+                                                        REAL("scale_min", 1e-6, 1, 0.02),
+                                                        REAL("scale_max", 1e-6, 1, 0.33),
+                                                        REAL("ratio_min", 0.01, 100, 0.3),
+                                                        REAL("ratio_max", 0.01, 100, 3.3),
+                                                        END};
+static const struct scheduler_arg_row mix_args[] = {REAL("p", 0, 1, 1), REAL("alpha", 1, 1, 1), END};
 
 static const struct scheduler_op_row rows[SCHEDULER_OP_KINDS] = {
     [SCHEDULER_OP_DECODE] = {"Decode", 1, SCHEDULER_SAMPLE, 1, false, decode_args},
@@ -75,6 +82,9 @@ static const struct scheduler_op_row rows[SCHEDULER_OP_KINDS] = {
     [SCHEDULER_OP_TO_DTYPE] = {"ToDtype", 1, SCHEDULER_FINISH, 1, false, dtype_args},
     [SCHEDULER_OP_NORMALIZE] = {"Normalize", 1, SCHEDULER_FINISH, 2, false, normalize_args},
     [SCHEDULER_OP_LAYOUT] = {"Layout", 1, SCHEDULER_FINISH, 3, false, layout_args},
+    [SCHEDULER_OP_RANDOM_ERASING] = {"RandomErasing", 1, SCHEDULER_BATCH, 1, true, erasing_args},
+    [SCHEDULER_OP_MIX_UP] = {"MixUp", 1, SCHEDULER_BATCH, 2, true, mix_args},
+    [SCHEDULER_OP_CUT_MIX] = {"CutMix", 1, SCHEDULER_BATCH, 3, true, mix_args},
 };
 
 static bool same(const char *name, const char *text, size_t size)
@@ -158,12 +168,12 @@ enum base_code scheduler_ops_set(struct scheduler_op *op, int arg, const char *v
 
 enum base_code scheduler_ops_check(const struct scheduler_op *op, struct base_error *error)
 {
-    if (op->kind != SCHEDULER_OP_RANDOM_RESIZED_CROP)
+    if (op->kind != SCHEDULER_OP_RANDOM_RESIZED_CROP && op->kind != SCHEDULER_OP_RANDOM_ERASING)
         return BASE_OK;
     if (scheduler_op_arg(op, "scale_min") > scheduler_op_arg(op, "scale_max"))
-        return base_error_set(error, BASE_INVALID, "RandomResizedCrop: scale_min is over scale_max");
+        return base_error_set(error, BASE_INVALID, "%s: scale_min is over scale_max", rows[op->kind].name);
     if (scheduler_op_arg(op, "ratio_min") > scheduler_op_arg(op, "ratio_max"))
-        return base_error_set(error, BASE_INVALID, "RandomResizedCrop: ratio_min is over ratio_max");
+        return base_error_set(error, BASE_INVALID, "%s: ratio_min is over ratio_max", rows[op->kind].name);
     return BASE_OK;
 }
 

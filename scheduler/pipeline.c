@@ -383,18 +383,36 @@ static enum base_code check_sample(const struct scheduler_pipeline *pipeline, in
     return BASE_OK;
 }
 
+/* Normalize and the batch ops work on floats. */
+static bool makes_floats(const struct scheduler_pipeline *pipeline)
+{
+    const struct scheduler_op *dtype =
+        find_op(pipeline->finish, pipeline->finish_count, SCHEDULER_OP_TO_DTYPE);
+    return dtype && scheduler_op_arg(dtype, "dtype") != 0;
+}
+
 static enum base_code check_finish(const struct scheduler_pipeline *pipeline, struct base_error *error)
 {
     enum base_code code = check_order(pipeline->finish, pipeline->finish_count, error);
     if (code)
         return code;
-    const struct scheduler_op *dtype =
-        find_op(pipeline->finish, pipeline->finish_count, SCHEDULER_OP_TO_DTYPE);
-    if (find_op(pipeline->finish, pipeline->finish_count, SCHEDULER_OP_NORMALIZE) &&
-        (!dtype || scheduler_op_arg(dtype, "dtype") == 0))
+    if (find_op(pipeline->finish, pipeline->finish_count, SCHEDULER_OP_NORMALIZE) && !makes_floats(pipeline))
         return base_error_set(
             error, BASE_INVALID,
             "pipeline: section finish: Normalize needs ToDtype with a float dtype before it");
+    return BASE_OK;
+}
+
+static enum base_code check_batch(const struct scheduler_pipeline *pipeline, struct base_error *error)
+{
+    enum base_code code = check_order(pipeline->batch, pipeline->batch_count, error);
+    if (code)
+        return code;
+    if (pipeline->batch_count > 0 && !makes_floats(pipeline))
+        return base_error_set(
+            error, BASE_INVALID,
+            "pipeline: section batch: %s needs ToDtype with a float dtype in section finish",
+            scheduler_op_name(pipeline->batch[0].kind));
     return BASE_OK;
 }
 
@@ -451,6 +469,8 @@ enum base_code scheduler_pipeline_parse(const char *text, const char *const *opt
         code = check_sample(pipeline, &side, error);
     if (!code)
         code = check_finish(pipeline, error);
+    if (!code)
+        code = check_batch(pipeline, error);
     if (!code)
         derive(pipeline, side);
     return code;

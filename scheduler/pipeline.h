@@ -10,7 +10,8 @@
  * Canonical: sections in the order sample, finish, batch, each present; every op with its version and all its arguments
  * in table order; numbers in the shortest form that reads back the same (scheduler/number.h), whatever the locale.
  * sample := Decode [Resize] (RandomResizedCrop | CenterCrop) [RandomHorizontalFlip] [Encoded], without Resize before
- * RandomResizedCrop; finish := [ToDtype] [Normalize] [Layout]; batch has no ops yet. `size` and `max_bytes` must be said.
+ * RandomResizedCrop; finish := [ToDtype] [Normalize] [Layout]; batch := [RandomErasing] [MixUp] [CutMix], and needs a float
+ * ToDtype. `size` and `max_bytes` must be said.
  *   sample: Decode@1(exif=ignore,max_pixels=134217728) RandomResizedCrop@1(...) ... | finish: ... | batch:
  *
  * Options (KEY=VALUE beside a preset or text) set an argument of every op that has it: resize_order=pillow13, size=192,
@@ -50,6 +51,9 @@ enum scheduler_op_kind {
     SCHEDULER_OP_TO_DTYPE,               /* finish: dtype uint8|float32|float16|bfloat16 */
     SCHEDULER_OP_NORMALIZE,              /* finish: mean0..2, std0..2: float32 (x/255-mean)/std */
     SCHEDULER_OP_LAYOUT,                 /* finish: order NHWC|NCHW */
+    SCHEDULER_OP_RANDOM_ERASING,         /* batch: p, scale_min, scale_max, ratio_min, ratio_max */
+    SCHEDULER_OP_MIX_UP,                 /* batch: p, alpha (1) */
+    SCHEDULER_OP_CUT_MIX,                /* batch: p, alpha (1) */
     SCHEDULER_OP_KINDS,
 };
 

@@ -344,6 +344,18 @@ enum mr_code mr_job_info(struct mr_job *job, struct mr_job_info *info, struct mr
     return MR_OK;
 }
 
+enum mr_code mr_job_finish(struct mr_job *job, struct mr_finish *finish, struct mr_error *error)
+{
+    if (finish->size < sizeof *finish)
+        return client_error_set(error, BASE_INVALID, "job: finish.size is %zu, not %zu", finish->size,
+                                sizeof *finish);
+    if (!enter(job, error))
+        return MR_CLOSED;
+    *finish = job->finish;
+    leave(job);
+    return MR_OK;
+}
+
 enum mr_code mr_job_stats(struct mr_job *job, struct mr_job_stats *stats)
 {
     size_t first_size = offsetof(struct mr_job_stats, hedges); /* of 0.1.0's first headers */

@@ -3,11 +3,7 @@
 
 #include <string.h>
 
-enum { CHANNELS = CLIENT_FINISH_CHANNELS, DTYPES = 4 };
-
-/* The words of ToDtype's argument, in their order. */
-static const enum scheduler_dtype dtypes[DTYPES] = {SCHEDULER_U8, SCHEDULER_F32, SCHEDULER_F16,
-                                                    SCHEDULER_BF16};
+enum { CHANNELS = CLIENT_FINISH_CHANNELS };
 
 static uint32_t float_bits(float value)
 {
@@ -46,58 +42,37 @@ uint16_t client_finish_f16(float value)
     return (uint16_t)(sign | round_off((rest & 0x7fffff) | 0x800000, 14 - exponent));
 }
 
-static uint32_t encode(enum scheduler_dtype dtype, float value)
+uint32_t client_finish_encode(enum mr_dtype dtype, float value)
 {
     switch (dtype) {
-    case SCHEDULER_F32:
+    case MR_F32:
         return float_bits(value);
-    case SCHEDULER_F16:
+    case MR_F16:
         return client_finish_f16(value);
-    case SCHEDULER_BF16:
+    case MR_BF16:
         return client_finish_bf16(value);
     default:
         return (uint32_t)value;
     }
 }
 
-static const struct scheduler_op *find_op(const struct scheduler_pipeline *pipeline,
-                                          enum scheduler_op_kind kind)
+static float value_of(const struct mr_finish *asked, int channel, int x)
 {
-    for (int i = 0; i < pipeline->finish_count; i++)
-        if (pipeline->finish[i].kind == kind)
-            return &pipeline->finish[i];
-    return NULL;
-}
-
-static float value_of(const struct scheduler_op *normalize, int channel, int x)
-{
-    static const char *const means[CHANNELS] = {"mean0", "mean1", "mean2"};
-    static const char *const stds[CHANNELS] = {"std0", "std1", "std2"};
-    if (!normalize)
+    if (!asked->normalizes)
         return (float)x;
-    float mean = (float)scheduler_op_arg(normalize, means[channel]);
-    float std = (float)scheduler_op_arg(normalize, stds[channel]);
-    return ((float)x / 255.0f - mean) / std;
+    return ((float)x / 255.0f - asked->mean[channel]) / asked->std[channel];
 }
 
-enum base_code client_finish_init(struct client_finish *finish, const struct scheduler_pipeline *pipeline,
-                                  struct base_error *error)
+void client_finish_init(struct client_finish *finish, const struct mr_finish *asked)
 {
-    const struct scheduler_op *dtype = find_op(pipeline, SCHEDULER_OP_TO_DTYPE);
-    const struct scheduler_op *normalize = find_op(pipeline, SCHEDULER_OP_NORMALIZE);
-    const struct scheduler_op *layout = find_op(pipeline, SCHEDULER_OP_LAYOUT);
-    int known = (dtype != NULL) + (normalize != NULL) + (layout != NULL);
-    int word = dtype ? (int)scheduler_op_arg(dtype, "dtype") : normalize ? 1 : 0;
-    if (known != pipeline->finish_count || word < 0 || word >= DTYPES)
-        return base_error_set(error, BASE_UNSUPPORTED, "finish: an op that this client does not know");
-    *finish = (struct client_finish){
-        .dtype = dtypes[word],
-        .channels_first = layout && scheduler_op_arg(layout, "order") == 1,
-    };
-    for (int channel = 0; channel < CHANNELS; channel++)
-        for (int x = 0; x < 256; x++)
-            finish->table[channel][x] = encode(finish->dtype, value_of(normalize, channel, x));
-    return BASE_OK;
+    finish->dtype = asked->dtype;
+    finish->channels_first = asked->channels_first;
+    for (int channel = 0; channel < CHANNELS; channel++) {
+        for (int x = 0; x < 256; x++) {
+            finish->values[channel][x] = value_of(asked, channel, x);
+            finish->table[channel][x] = client_finish_encode(finish->dtype, finish->values[channel][x]);
+        }
+    }
 }
 
 /* Channels lie `plane` values apart: 1 in NHWC, an image's pixels in NCHW. */
@@ -142,7 +117,7 @@ static void put_words(const uint32_t table[CHANNELS][256], const uint8_t *in, ui
 void client_finish_run(const struct client_finish *finish, const uint8_t *in, void *out, size_t rows,
                        size_t pixels)
 {
-    size_t value_bytes = scheduler_dtype_bytes(finish->dtype);
+    size_t value_bytes = mr_dtype_bytes(finish->dtype);
     size_t plane = finish->channels_first ? pixels : 1;
     uint8_t *to = out;
     for (size_t row = 0; row < rows; row++) {

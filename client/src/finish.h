@@ -8,23 +8,26 @@
 #ifndef CLIENT_FINISH_H
 #define CLIENT_FINISH_H
 
-#include "scheduler/pipeline.h"
+#include "client/include/millrace/millrace.h"
+
+#include <stdbool.h>
 
 #define CLIENT_FINISH_CHANNELS 3
 
 struct client_finish {
-    enum scheduler_dtype dtype;
+    enum mr_dtype dtype;
     bool channels_first;                         /* NCHW */
+    float values[CLIENT_FINISH_CHANNELS][256];   /* not rounded to the dtype yet */
     uint32_t table[CLIENT_FINISH_CHANNELS][256]; /* bits of the dtype */
 };
 
-/* UNSUPPORTED: an op that is not known here. */
-enum base_code client_finish_init(struct client_finish *finish, const struct scheduler_pipeline *pipeline,
-                                  struct base_error *error);
+void client_finish_init(struct client_finish *finish, const struct mr_finish *asked);
 /* `rows` images of `pixels` pixels from `in` to `out` (rows * pixels * 3 values of the dtype). They must not overlap. */
 void client_finish_run(const struct client_finish *finish, const uint8_t *in, void *out, size_t rows,
                        size_t pixels);
 
+/* Bits of `value` in a dtype. */
+uint32_t client_finish_encode(enum mr_dtype dtype, float value);
 /* To nearest, ties to even, as IEEE 754 and numpy; NaN stays NaN. */
 uint16_t client_finish_f16(float value);
 uint16_t client_finish_bf16(float value);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "client/src/control.h"
+#include "client/src/draw.h"
 #include "client/src/error.h"
 #include "client/src/session.h"
 
@@ -341,11 +342,13 @@ static enum base_code set_up(struct mr_job *job, const struct mr_job_options *op
                              const Millrace__V1__JobAnswer *answer, struct base_error *error)
 {
     struct client_slots_options slots = {
-        .job = options, .pipeline = &job->pipeline, .count = job->look_ahead + 1};
+        .job = options, .pipeline = &job->pipeline, .finish = &job->finish, .count = job->look_ahead + 1};
     enum base_code code = take_stream(job, answer, error);
     client_items_init(&job->items, &job->stream);
     if (code == BASE_OK)
         code = take_words(job, answer, error);
+    if (code == BASE_OK)
+        code = client_draw_finish(&job->finish, &job->pipeline, job->class_count, job->stream.seed, error);
     if (code == BASE_OK)
         code = client_slots_init(&job->slots, &slots, error);
     if (code == BASE_OK)

@@ -54,6 +54,7 @@ struct mr_job {
     size_t open_size;
     struct scheduler_stream stream;
     struct scheduler_pipeline pipeline;
+    struct mr_finish finish;
     struct scheduler_shape shape;
     char pipeline_text[SCHEDULER_PIPELINE_TEXT_BYTES], note[CLIENT_NOTE_CHARS];
     char **classes; /* [class_count + 1] */

@@ -100,10 +100,14 @@ static size_t lay_out(const struct client_slots *slots, struct client_slot_memor
             memory->values[s] = memory->chunk + place;
     }
     if (slots->finishes) {
-        size_t place =
-            take(&at, slots->batch * image_values(slots) * scheduler_dtype_bytes(slots->finish.dtype));
+        size_t place = take(&at, slots->batch * image_values(slots) * mr_dtype_bytes(slots->finish.dtype));
         if (memory)
             memory->finished = memory->chunk + place;
+    }
+    if (slots->mixes) {
+        size_t place = take(&at, slots->batch * (size_t)slots->asked.classes * sizeof(float));
+        if (memory)
+            memory->mixed = memory->chunk + place;
     }
     return at;
 }
@@ -116,6 +120,8 @@ static bool allocate_slot(struct client_slots *slots, struct client_slot_memory 
         return false;
     memset(memory->chunk, 0, slots->chunk_bytes); /* takes the pages now, not in the first step */
     lay_out(slots, memory);
+    if (slots->draws && !(memory->draws = calloc(slots->batch, sizeof *memory->draws)))
+        return false;
     for (int s = 0; s < slots->fields.count; s++) {
         if (!slots->fields.sent[s].ragged)
             continue;
@@ -137,7 +143,20 @@ static void free_slot(struct client_slots *slots, struct client_slot_memory *mem
         free(memory->places[s]);
         free(memory->offsets[s]);
     }
+    free(memory->draws);
     free(memory->batch.rows);
+}
+
+static void take_finish(struct client_slots *slots, const struct client_slots_options *options)
+{
+    slots->image = find_field(slots->fields.sent, slots->fields.count, "image");
+    slots->label = find_field(slots->fields.sent, slots->fields.count, "label");
+    slots->asked = *options->finish;
+    slots->finishes = options->job->apply_finish && slots->image >= 0 && options->pipeline->finish_count > 0;
+    slots->draws = slots->finishes && options->pipeline->batch_count > 0;
+    slots->mixes =
+        slots->draws && slots->label >= 0 && (slots->asked.mixup_p > 0 || slots->asked.cutmix_p > 0);
+    client_finish_init(&slots->finish, &slots->asked);
 }
 
 enum base_code client_slots_init(struct client_slots *slots, const struct client_slots_options *options,
@@ -148,12 +167,7 @@ enum base_code client_slots_init(struct client_slots *slots, const struct client
     enum base_code code = client_fields_init(&slots->fields, options->pipeline, job->fields, error);
     if (code != BASE_OK)
         return code;
-    slots->image = find_field(slots->fields.sent, slots->fields.count, "image");
-    slots->finishes = job->apply_finish && slots->image >= 0 && options->pipeline->finish_count > 0;
-    if (slots->finishes)
-        code = client_finish_init(&slots->finish, options->pipeline, error);
-    if (code != BASE_OK)
-        return code;
+    take_finish(slots, options);
     slots->allocate = job->slot_allocate ? job->slot_allocate : library_allocate;
     slots->release = job->slot_allocate ? job->slot_free : library_release;
     slots->context = job->slot_context;
@@ -208,7 +222,7 @@ static void pack_ragged(struct client_slot_memory *memory, int s, size_t element
 static void mask_labels(const struct client_slots *slots, struct client_slot_memory *memory,
                         const struct client_step *step)
 {
-    int label = find_field(slots->fields.sent, slots->fields.count, "label");
+    int label = slots->label;
     if (label < 0 || slots->fields.sent[label].dtype != SCHEDULER_I64)
         return;
     int64_t *labels = (int64_t *)(void *)memory->values[label];
@@ -223,14 +237,24 @@ static void describe_finished(const struct client_slots *slots, const struct cli
                               struct mr_field *field)
 {
     int64_t height = field->dims[1], width = field->dims[2], channels = field->dims[3];
-    field->dtype = (enum mr_dtype)slots->finish.dtype;
+    field->dtype = slots->finish.dtype;
     field->data = memory->finished;
-    field->bytes *= scheduler_dtype_bytes(slots->finish.dtype);
+    field->bytes *= mr_dtype_bytes(slots->finish.dtype);
     if (!slots->finish.channels_first)
         return;
     field->dims[1] = channels;
     field->dims[2] = height;
     field->dims[3] = width;
+}
+
+static void describe_mixed(const struct client_slots *slots, const struct client_slot_memory *memory,
+                           struct mr_field *field)
+{
+    field->dtype = MR_F32;
+    field->rank = 2;
+    field->dims[1] = slots->asked.classes;
+    field->data = memory->mixed;
+    field->bytes = (size_t)field->dims[0] * slots->asked.classes * sizeof(float);
 }
 
 static struct mr_field describe(const struct client_slots *slots, const struct client_slot_memory *memory,
@@ -253,6 +277,8 @@ static struct mr_field describe(const struct client_slots *slots, const struct c
     field.bytes = rows * sent->max_bytes;
     if (s == slots->image && slots->finishes)
         describe_finished(slots, memory, &field);
+    if (s == slots->label && slots->mixes)
+        describe_mixed(slots, memory, &field);
     return field;
 }
 
@@ -269,6 +295,26 @@ static void fill_rows(struct client_batch *batch, const struct client_step *step
         };
 }
 
+static void run_finish(struct client_slots *slots, struct client_slot_memory *memory)
+{
+    const struct mr_batch *batch = &memory->batch.public;
+    const struct scheduler_field *image = &slots->fields.sent[slots->image];
+    const uint8_t *in = memory->values[slots->image];
+    struct client_mix mix = {.rows = memory->draws,
+                             .count = batch->rows,
+                             .height = (int32_t)image->dims[0],
+                             .width = (int32_t)image->dims[1]};
+    client_finish_run(&slots->finish, in, memory->finished, batch->rows,
+                      image_values(slots) / CLIENT_FINISH_CHANNELS);
+    if (!slots->draws)
+        return;
+    mr_finish_draw(&slots->asked, batch, mix.height, mix.width, &mix.draw, memory->draws);
+    client_mix_images(&mix, &slots->finish, in, memory->finished);
+    if (slots->mixes)
+        client_mix_labels(&mix, (const int64_t *)(void *)memory->values[slots->label], slots->asked.classes,
+                          (float *)(void *)memory->mixed);
+}
+
 struct client_batch *client_slots_batch(struct client_slots *slots, const struct client_step *step)
 {
     struct client_slot_memory *memory = &slots->slots[step->slot];
@@ -281,9 +327,6 @@ struct client_batch *client_slots_batch(struct client_slots *slots, const struct
             pad_fixed(memory->values[s], sent->max_bytes, step);
     }
     mask_labels(slots, memory, step);
-    if (slots->finishes)
-        client_finish_run(&slots->finish, memory->values[slots->image], memory->finished, step->batch.rows,
-                          image_values(slots) / CLIENT_FINISH_CHANNELS);
     fill_rows(batch, step);
     for (int i = 0; i < slots->fields.count; i++)
         batch->fields[i] = describe(slots, memory, slots->fields.shown[i], step->batch.rows);
@@ -299,6 +342,8 @@ struct client_batch *client_slots_batch(struct client_slots *slots, const struct
         .field_count = slots->fields.count,
         .fields = batch->fields,
     };
+    if (slots->finishes)
+        run_finish(slots, memory);
     return batch;
 }
 

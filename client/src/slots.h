@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory of a job's batch slots: one chunk a slot, from the caller's allocator when he gave one, for the rows as they come
- * and, with a finish section, for the finished images. Parts are received straight into it.
+ * and, with a finish section, for the finished images and mixed labels. Parts are received straight into it.
  *
  *   chunk: one run a sent field, each at a multiple of 64: batch * max_bytes; ragged rows are packed at hand-over
  */
@@ -10,7 +10,7 @@
 
 #include "client/include/millrace/millrace.h"
 #include "client/src/core.h"
-#include "client/src/finish.h"
+#include "client/src/mix.h"
 #include "scheduler/pipeline.h"
 
 #define CLIENT_FIELDS SCHEDULER_PIPELINE_FIELDS
@@ -42,15 +42,20 @@ struct client_slot_memory {
     uint32_t *lengths[CLIENT_FIELDS]; /* ragged: elements of each row */
     uint64_t *places[CLIENT_FIELDS];  /* ragged: where each row's values are, bytes in the field's run */
     int64_t *offsets[CLIENT_FIELDS];  /* ragged: [batch + 1], for the trainer */
-    uint8_t *finished;                /* images after the finish section; NULL: none */
+    uint8_t *finished;                /* images after the finish and batch sections; NULL: none */
+    uint8_t *mixed;                   /* labels after MixUp or CutMix; NULL: none */
+    struct mr_row_draw *draws;        /* [batch]; NULL: no batch op */
     struct client_batch batch;
 };
 
 struct client_slots {
     struct client_fields fields;
     struct client_finish finish;
-    bool finishes; /* apply_finish, and the image is sent */
-    int image;     /* index in `sent`, -1: not sent */
+    struct mr_finish asked;
+    bool finishes;    /* apply_finish, and the image is sent */
+    bool draws;       /* and there are batch ops */
+    bool mixes;       /* and they mix labels, which are sent */
+    int image, label; /* index in `sent`, -1: not sent */
     uint32_t batch, count;
     size_t chunk_bytes;
     void *(*allocate)(void *context, size_t bytes);
@@ -63,13 +68,14 @@ struct client_slots {
 struct client_slots_options {
     const struct mr_job_options *job;
     const struct scheduler_pipeline *pipeline;
+    const struct mr_finish *finish;
     uint32_t count;
 };
 enum base_code client_slots_init(struct client_slots *slots, const struct client_slots_options *options,
                                  struct base_error *error);
 void client_slots_fini(struct client_slots *slots); /* of zeros is fine */
 
-/* What the trainer gets of a step that was taken: padding filled in, ragged fields packed, finish ops run, labels of rows that
+/* What the trainer gets of a step that was taken: padding filled in, ragged fields packed, finish and batch ops run, labels of rows that
  * are not to be used set to -100. The trainer's thread; touches nothing but the slot. `epoch`, `cursor` and the pointers of
  * `batch->job` are the caller's to fill. */
 struct client_batch *client_slots_batch(struct client_slots *slots, const struct client_step *step);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/pipeline/compiled.h"
 
-#include "worker/transform/math.h"
+#include "base/math.h"
 
 #include <string.h>
 
@@ -34,8 +34,8 @@ static bool take_op(struct pipeline *pipeline, const struct scheduler_op *op, in
                                                         .scale_max = args[2],
                                                         .ratio_min = args[3],
                                                         .ratio_max = args[4],
-                                                        .log_ratio_min = transform_math_log(args[3]),
-                                                        .log_ratio_max = transform_math_log(args[4])};
+                                                        .log_ratio_min = base_math_log(args[3]),
+                                                        .log_ratio_max = base_math_log(args[4])};
         take_resize(pipeline, args[5], args[6]);
         pipeline->size = (int32_t)args[0];
         pipeline->random_crop_op = index;

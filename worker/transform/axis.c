@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/transform/axis.h"
 
-#include "worker/transform/math.h"
+#include "base/math.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static double sinc(double x)
     if (x == 0.0)
         return 1.0;
     x = x * 0x1.921fb54442d18p+1;
-    return transform_math_sin(x) / x;
+    return base_math_sin(x) / x;
 }
 
 static double lanczos(double x)

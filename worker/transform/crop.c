@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/transform/crop.h"
 
+#include "base/math.h"
 #include "base/philox.h"
-#include "worker/transform/math.h"
 
 #include <math.h>
 
@@ -24,9 +24,9 @@ static struct transform_box fallback(const struct transform_crop_range *range, i
     double ratio = (double)width / (double)height;
     struct transform_box box = {.width = width, .height = height};
     if (ratio < range->ratio_min)
-        box.height = clamp_side(transform_math_round(width / range->ratio_min), height);
+        box.height = clamp_side(base_math_round(width / range->ratio_min), height);
     else if (ratio > range->ratio_max)
-        box.width = clamp_side(transform_math_round(height * range->ratio_max), width);
+        box.width = clamp_side(base_math_round(height * range->ratio_max), width);
     box.top = (height - box.height) / 2;
     box.left = (width - box.width) / 2;
     return box;
@@ -39,14 +39,14 @@ struct transform_box transform_crop_random(const struct transform_crop_range *ra
     for (uint32_t t = 0; t < TRIES; t++) {
         struct base_philox draw = base_philox_draw(sample_key, op, t, 0);
         double target = area * between(range->scale_min, range->scale_max, base_philox_double(draw, 0));
-        double ratio = transform_math_exp(
-            between(range->log_ratio_min, range->log_ratio_max, base_philox_double(draw, 1)));
+        double ratio =
+            base_math_exp(between(range->log_ratio_min, range->log_ratio_max, base_philox_double(draw, 1)));
         /* sqrt is exact to the last bit by IEEE 754. */
         double w = sqrt(target * ratio), h = sqrt(target / ratio);
         if (!(w < 1e9 && h < 1e9))
             continue;
-        struct transform_box box = {.width = (int32_t)transform_math_round(w),
-                                    .height = (int32_t)transform_math_round(h)};
+        struct transform_box box = {.width = (int32_t)base_math_round(w),
+                                    .height = (int32_t)base_math_round(h)};
         if (box.width < 1 || box.width > width || box.height < 1 || box.height > height)
             continue;
         box.top = (int32_t)base_philox_below(sample_key, op, 0, (uint64_t)(height - box.height) + 1);
@@ -58,7 +58,7 @@ struct transform_box transform_crop_random(const struct transform_crop_range *ra
 
 int32_t transform_crop_center(int32_t length, int32_t size)
 {
-    return size > length ? -((size - length) / 2) : (int32_t)transform_math_round((length - size) / 2.0);
+    return size > length ? -((size - length) / 2) : (int32_t)base_math_round((length - size) / 2.0);
 }
 
 int64_t transform_crop_longer(int64_t size, int64_t longer, int64_t shorter)

@@ -12,7 +12,7 @@ struct transform_box {
 struct transform_crop_range {
     double scale_min, scale_max;         /* of the image's area */
     double ratio_min, ratio_max;         /* width / height */
-    double log_ratio_min, log_ratio_max; /* transform_math_log of them, taken once */
+    double log_ratio_min, log_ratio_max; /* base_math_log of them, taken once */
 };
 
 /*

@@ -139,8 +139,8 @@ struct mr_job_options {
         *start_epoch; /* stream epoch to begin with, instead of join and resume (inspection); NULL: no */
     uint64_t start_position; /* with start_epoch */
     int accept_new_bits;     /* resume although the fingerprint changed */
-    int apply_finish;        /* run the pipeline's finish section; 0: what the wire carries (u8, NHWC) */
-    uint32_t stall_ms;       /* a request without any progress for so long is asked elsewhere; 0: 1000 */
+    int apply_finish;  /* run the pipeline's finish and batch sections; 0: what the wire carries (u8, NHWC) */
+    uint32_t stall_ms; /* a request without any progress for so long is asked elsewhere; 0: 1000 */
     uint32_t unavailable_ms; /* an item unavailable everywhere for so long is an error; 0: 10000 */
     /* Memory of batch slots (pinned, for instance), 64-byte aligned; NULL: the library's. Called inside
      * mr_job_open and mr_job_close only. */
@@ -241,6 +241,41 @@ struct mr_job_stats {
     uint64_t hedges, hedges_won; /* asked of a second worker while the first was silent; which was quicker */
 };
 MR_API enum mr_code mr_job_stats(struct mr_job *job, struct mr_job_stats *stats);
+
+/* ---- finish and batch ops, for whoever runs them himself (millrace/ingest.h does, on a GPU) ---- */
+
+/* What the pipeline's sections `finish` and `batch` ask for, in numbers. Values are x, 0 to 255, or (x / 255 - mean) / std in
+ * float32, per channel; rows are erased first, then mixed; rounded once, to the dtype. */
+struct mr_finish {
+    size_t size;
+    enum mr_dtype dtype; /* MR_U8, MR_F32, MR_F16, MR_BF16 */
+    int channels_first;  /* NCHW; 0: NHWC */
+    int normalizes;
+    float mean[3], std[3];
+    double erase_p, erase_scale[2], erase_ratio[2]; /* RandomErasing; p 0: none */
+    double mixup_p, cutmix_p; /* 0: none; both: a coin says which of them, batch by batch */
+    uint32_t classes; /* with mixup or cutmix labels are float32 [rows, classes]; all 0 for a label outside */
+    uint64_t seed;    /* of the stream */
+};
+MR_API enum mr_code mr_job_finish(struct mr_job *job, struct mr_finish *finish, struct mr_error *error);
+
+struct mr_box {
+    int32_t top, left, height, width; /* height 0: none */
+};
+struct mr_row_draw {
+    int32_t partner;      /* the valid row before it (of the first: the last); itself: not mixed */
+    struct mr_box erased; /* to 0 */
+};
+enum mr_mix { MR_MIX_NONE, MR_MIX_UP, MR_MIX_CUT };
+struct mr_batch_draw {
+    enum mr_mix mix;
+    float share, partner_share; /* label = share * own + partner_share * partner's; MR_MIX_UP: values too */
+    struct mr_box cut;          /* MR_MIX_CUT: these values are the partner's */
+};
+/* What chance decides for a batch of images of height x width, a pure function of (seed, stream epoch, first position):
+ * fills *draw and rows[batch->rows]. Rows that are not valid are neither erased nor mixed. */
+MR_API void mr_finish_draw(const struct mr_finish *finish, const struct mr_batch *batch, int32_t height,
+                           int32_t width, struct mr_batch_draw *draw, struct mr_row_draw *rows);
 
 /* Name (path in the dataset), size and label of an item, from the manifest's pages, pulled and verified on
  * demand. */

@@ -247,6 +247,45 @@ static void test_finish_and_own_memory(void **state)
     assert_int_equal(pool.peak, 5);
 }
 
+static float value_at(const struct mr_finish *finish, uint32_t row, uint64_t i)
+{
+    return (fake_value(0, row, 0, i) / 255.0f - finish->mean[i % 3]) / finish->std[i % 3];
+}
+
+static void test_batch_ops(void **state)
+{
+    struct fake_options cluster = bench_fake_options();
+    struct mr_job_options options = bench_job_options();
+    struct mr_finish finish = {.size = sizeof finish};
+    struct mr_batch_draw draw;
+    struct mr_row_draw rows[50];
+    struct mr_batch *batch;
+    struct mr_error error;
+    struct bench bench = {0};
+    (void)state;
+    cluster.pipeline = "sample: Decode RandomResizedCrop(size=16) | finish: ToDtype(dtype=float32) Normalize "
+                       "| batch: MixUp";
+    options.fields = NULL;
+    options.apply_finish = 1;
+    bench_open_client(&bench, &cluster);
+    bench_open_job(&bench, &options);
+    assert_int_equal(mr_job_finish(bench.job, &finish, &error), MR_OK);
+    assert_true(finish.dtype == MR_F32 && !finish.channels_first && finish.normalizes && finish.classes == 2);
+    assert_int_equal(mr_job_next(bench.job, &batch, BENCH_WAIT_MS, &error), MR_OK);
+    const struct mr_field *image = mr_batch_field(batch, "image"), *label = mr_batch_field(batch, "label");
+    assert_true(label->dtype == MR_F32 && label->rank == 2 && label->dims[0] == 50 && label->dims[1] == 2);
+    assert_int_equal(label->bytes, 50 * 2 * 4);
+    mr_finish_draw(&finish, batch, 16, 16, &draw, rows);
+    assert_int_equal(draw.mix, MR_MIX_UP);
+    for (uint32_t row = 0; row < 50; row++)
+        for (uint64_t i = 0; i < 16 * 16 * 3; i++)
+            assert_true(((const float *)image->data)[row * 768 + i] ==
+                        value_at(&finish, row, i) * draw.share +
+                            value_at(&finish, row > 0 ? row - 1 : 49, i) * draw.partner_share);
+    mr_batch_release(batch);
+    bench_close_all(&bench);
+}
+
 static void test_cursor(void **state)
 {
     struct fake_options cluster = bench_fake_options();
@@ -467,6 +506,7 @@ int main(void)
         cmocka_unit_test(test_nobody_there),
         cmocka_unit_test(test_unavailable),
         cmocka_unit_test(test_finish_and_own_memory),
+        cmocka_unit_test(test_batch_ops),
         cmocka_unit_test(test_cursor),
         cmocka_unit_test(test_bad_rows_and_names),
         cmocka_unit_test(test_close_wakes_next),

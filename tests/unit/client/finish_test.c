@@ -3,6 +3,7 @@
  * to judge (finish_numpy.py). */
 #include "client/src/finish.h"
 
+#include "client/src/draw.h"
 #include "base/philox.h"
 
 #include <math.h>
@@ -30,11 +31,13 @@ static void make(const char *section, struct client_finish *finish)
 {
     char text[512];
     struct scheduler_pipeline pipeline;
+    struct mr_finish asked;
     struct base_error error;
     snprintf(text, sizeof text, "sample: Decode CenterCrop(size=8) | finish: %s", section);
     if (scheduler_pipeline_parse(text, NULL, 0, &pipeline, &error) != BASE_OK ||
-        client_finish_init(finish, &pipeline, &error) != BASE_OK)
+        client_draw_finish(&asked, &pipeline, 0, 0, &error) != BASE_OK)
         fail_msg("%s: %s", section, error.text);
+    client_finish_init(finish, &asked);
 }
 
 static void fill(uint8_t image[ROWS * PIXELS * 3])
@@ -53,14 +56,14 @@ static void test_normalize(void **state)
 {
     static const struct {
         const char *section;
-        enum scheduler_dtype dtype;
+        enum mr_dtype dtype;
         bool first;
     } cases[] = {
-        {"ToDtype(dtype=float32) Normalize Layout(order=NCHW)", SCHEDULER_F32, true},
-        {"ToDtype(dtype=float32) Normalize Layout(order=NHWC)", SCHEDULER_F32, false},
-        {"ToDtype(dtype=float32) Normalize", SCHEDULER_F32, false},
-        {"ToDtype(dtype=float16) Normalize Layout(order=NCHW)", SCHEDULER_F16, true},
-        {"ToDtype(dtype=bfloat16) Normalize", SCHEDULER_BF16, false},
+        {"ToDtype(dtype=float32) Normalize Layout(order=NCHW)", MR_F32, true},
+        {"ToDtype(dtype=float32) Normalize Layout(order=NHWC)", MR_F32, false},
+        {"ToDtype(dtype=float32) Normalize", MR_F32, false},
+        {"ToDtype(dtype=float16) Normalize Layout(order=NCHW)", MR_F16, true},
+        {"ToDtype(dtype=bfloat16) Normalize", MR_BF16, false},
     };
     uint8_t image[ROWS * PIXELS * 3];
     uint32_t out[ROWS * PIXELS * 3];
@@ -76,9 +79,9 @@ static void test_normalize(void **state)
             float exact = ((float)image[i] / 255.0f - (float)means[channel]) / (float)stds[channel];
             double wide = (image[i] / 255.0 - means[channel]) / stds[channel];
             assert_true(fabs(exact - wide) < 1e-6);
-            if (cases[c].dtype == SCHEDULER_F32)
+            if (cases[c].dtype == MR_F32)
                 assert_true(float_of(out[at]) == exact);
-            else if (cases[c].dtype == SCHEDULER_F16)
+            else if (cases[c].dtype == MR_F16)
                 assert_int_equal(((uint16_t *)out)[at], client_finish_f16(exact));
             else
                 assert_int_equal(((uint16_t *)out)[at], client_finish_bf16(exact));
@@ -94,7 +97,7 @@ static void test_casts_and_layout(void **state)
     (void)state;
     fill(image);
     make("Layout(order=NCHW)", &finish);
-    assert_int_equal(finish.dtype, SCHEDULER_U8);
+    assert_int_equal(finish.dtype, MR_U8);
     client_finish_run(&finish, image, moved, ROWS, PIXELS);
     for (size_t i = 0; i < ROWS * PIXELS * 3; i++)
         assert_int_equal(moved[place(true, i / 3 / PIXELS, i / 3 % PIXELS, i % 3)], image[i]);

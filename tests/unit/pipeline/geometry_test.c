@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/math.h"
 #include "base/philox.h"
 #include "worker/transform/crop.h"
-#include "worker/transform/math.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -27,13 +27,13 @@ static void functions_are_close_to_libm(void **state)
         double u = base_philox_double(block, 0), v = base_philox_double(block, 1);
         double x = (u - 0.5) * (i % 2 ? 1400 : 4), positive = exp((v - 0.5) * (i % 2 ? 1400 : 4)),
                angle = (u - 0.5) * 200;
-        worst_exp = fmax(worst_exp, ulps(transform_math_exp(x), exp(x)));
-        worst_log = fmax(worst_log, ulps(transform_math_log(positive), log(positive)));
-        worst_sin = fmax(worst_sin, ulps(transform_math_sin(angle), sin(angle)));
+        worst_exp = fmax(worst_exp, ulps(base_math_exp(x), exp(x)));
+        worst_log = fmax(worst_log, ulps(base_math_log(positive), log(positive)));
+        worst_sin = fmax(worst_sin, ulps(base_math_sin(angle), sin(angle)));
     }
     print_message("worst: exp %.2f, log %.2f, sin %.2f ulp\n", worst_exp, worst_log, worst_sin);
     assert_true(worst_exp < 3 && worst_log < 3 && worst_sin < 3);
-    assert_true(transform_math_exp(0) == 1 && transform_math_log(1) == 0 && transform_math_sin(0) == 0);
+    assert_true(base_math_exp(0) == 1 && base_math_log(1) == 0 && base_math_sin(0) == 0);
 }
 
 static void rounding_is_half_to_even(void **state)
@@ -56,7 +56,7 @@ static void rounding_is_half_to_even(void **state)
                 {-7, -7},
                 {4503599627370495.5, 4503599627370496}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        assert_int_equal(transform_math_round(rows[i].x), rows[i].want);
+        assert_int_equal(base_math_round(rows[i].x), rows[i].want);
 }
 
 static const struct transform_crop_range standard = {
@@ -64,8 +64,8 @@ static const struct transform_crop_range standard = {
 
 static struct transform_crop_range with_logs(struct transform_crop_range range)
 {
-    range.log_ratio_min = transform_math_log(range.ratio_min);
-    range.log_ratio_max = transform_math_log(range.ratio_max);
+    range.log_ratio_min = base_math_log(range.ratio_min);
+    range.log_ratio_max = base_math_log(range.ratio_max);
     return range;
 }
 

@@ -49,6 +49,12 @@ static void presets_and_texts_have_one_canonical_form(void **state)
     canonical("imagenet_eval", "keep_encoded=1000", EVAL " Encoded@1(max_bytes=1000)" FINISH);
     canonical("sample: Decode CenterCrop(size=8) RandomHorizontalFlip(p=-0)", NULL,
               DECODE "CenterCrop@1(size=8) RandomHorizontalFlip@1(p=0) | finish: | batch:");
+    canonical(
+        "sample: Decode CenterCrop(size=8) | batch: RandomErasing MixUp(p=0.5) CutMix | finish: ToDtype",
+        NULL,
+        DECODE "CenterCrop@1(size=8) | finish: ToDtype@1(dtype=float32) | batch: RandomErasing@1(p=0.5,"
+               "scale_min=0.02,scale_max=0.33,ratio_min=0.3,ratio_max=3.3) MixUp@1(p=0.5,alpha=1) "
+               "CutMix@1(p=1,alpha=1)");
     canonical("imagenet_eval", "size=32",
               DECODE "Resize@1(size=32,filter=bilinear,resize_order=classic) CenterCrop@1(size=32)" FINISH);
     canonical("imagenet_eval", "resize_order=pillow13",
@@ -120,7 +126,27 @@ static const struct {
      NULL,
      BASE_INVALID,
      {"section sample, not finish"}},
-    {"sample: Decode CenterCrop(size=8) | batch: MixUp", NULL, BASE_INVALID, {"'MixUp'"}},
+    {"sample: Decode CenterCrop(size=8) | batch: MixUp", NULL, BASE_INVALID, {"MixUp needs ToDtype"}},
+    {"sample: Decode CenterCrop(size=8) | finish: ToDtype(dtype=uint8) | batch: CutMix",
+     NULL,
+     BASE_INVALID,
+     {"CutMix needs ToDtype"}},
+    {"sample: Decode CenterCrop(size=8) | finish: ToDtype | batch: MixUp RandomErasing",
+     NULL,
+     BASE_INVALID,
+     {"RandomErasing cannot stand after MixUp"}},
+    {"sample: Decode CenterCrop(size=8) | finish: ToDtype | batch: MixUp(alpha=0.2)",
+     NULL,
+     BASE_INVALID,
+     {"alpha=0.2", "1 to 1"}},
+    {"sample: Decode CenterCrop(size=8) | finish: ToDtype | batch: RandomErasing(ratio_min=4)",
+     NULL,
+     BASE_INVALID,
+     {"RandomErasing", "ratio_min"}},
+    {"sample: Decode CenterCrop(size=8) | finish: ToDtype MixUp",
+     NULL,
+     BASE_INVALID,
+     {"section batch, not finish"}},
     {"imagenet_eval", "size", BASE_INVALID, {"'size'", "KEY=VALUE"}},
     {"imagenet_eval", "=3", BASE_INVALID, {"KEY=VALUE"}},
     {"imagenet_eval", "scale_min=3", BASE_INVALID, {"'scale_min'", "no op"}},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/transform/math.h"
+#include "base/math.h"
 
 #include <string.h>
 
@@ -15,7 +15,7 @@ static double power_of_two(int exponent)
     return value;
 }
 
-int64_t transform_math_round(double x)
+int64_t base_math_round(double x)
 {
     int64_t whole = (int64_t)x;
     if (x < (double)whole)
@@ -27,9 +27,9 @@ int64_t transform_math_round(double x)
 }
 
 /* e^x = 2^k e^r with |r| <= ln 2 / 2, e^r by Taylor's series to r^15 / 15!. */
-double transform_math_exp(double x)
+double base_math_exp(double x)
 {
-    int k = (int)transform_math_round(x / 0x1.62e42fefa39efp-1);
+    int k = (int)base_math_round(x / 0x1.62e42fefa39efp-1);
     double r = (x - k * ln2_head) - k * ln2_tail;
     double sum = 0;
     for (int n = 15; n >= 2; n--)
@@ -39,7 +39,7 @@ double transform_math_exp(double x)
 
 /* ln(2^e m) = e ln 2 + 2 artanh(s), s = (m - 1) / (m + 1), sqrt(1/2) <= m < sqrt(2), by its series to s^25.
  */
-double transform_math_log(double x)
+double base_math_log(double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -58,9 +58,9 @@ double transform_math_log(double x)
 }
 
 /* sin(x) = +- sin(r), r = x - n pi, |r| <= pi / 2, by Taylor's series to r^23 / 23!. */
-double transform_math_sin(double x)
+double base_math_sin(double x)
 {
-    int n = (int)transform_math_round(x / 0x1.921fb54442d18p+1);
+    int n = (int)base_math_round(x / 0x1.921fb54442d18p+1);
     double r = ((x - n * pi_head) - n * pi_middle) - n * pi_tail;
     double square = r * r, sum = 0;
     for (int k = 22; k >= 2; k -= 2)

@@ -138,6 +138,7 @@ static enum base_code sync_machine(struct server *server, const Millrace__V1__Wo
         .weight = sync->cores,
         .staging_bytes = sync->staging_bytes,
         .draining = sync->draining,
+        .queue_ms = sync->queue_ms,
         .datasets = parts.datasets,
         .dataset_count = (int)sync->n_datasets,
         .probes = parts.probes,
@@ -212,6 +213,8 @@ static void on_sync(void *context, struct rpc_call *call, const ProtobufCMessage
     }
     server_counters_set(server, sync);
     keep_bad_items(server, sync);
+    if (sync->leaving)
+        scheduler_cluster_worker_leave(server->cluster, base_clock_now_ns(), sync->worker, sync->incarnation);
     server_park_add(server->park, base_clock_now_ns(), sync->wait_ms, &orders_kind, call, message);
 }
 

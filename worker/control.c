@@ -25,8 +25,8 @@ enum {
 /* Two syncs at most are out: the long poll, and a short one that carries news past it. */
 struct call {
     struct worker_control *control;
-    bool out, drain;  /* drain: this one told of it */
-    size_t bad_items; /* that it carried */
+    bool out, drain, leave; /* drain, leave: this one told of it */
+    size_t bad_items;       /* that it carried */
 };
 
 struct worker_control {
@@ -42,7 +42,7 @@ struct worker_control {
     Millrace__V1__WorkerOrders *orders; /* the latest; owned */
     uint64_t seen_revision;
     struct call poll, news;
-    bool news_wanted, stopped, draining, drain_told, away;
+    bool news_wanted, stopped, draining, drain_told, away, leaving, left;
     int64_t again_ns, backoff_ms;
 };
 
@@ -212,7 +212,9 @@ static void note_back(struct worker_control *control, const struct call *call)
 /* What is to be sent now is sent: news at once, the poll when the last one ended. */
 static void go_on(struct worker_control *control)
 {
-    if (control->stopped || base_clock_now_ns() < control->again_ns)
+    if (control->leaving && !control->stopped && !control->left && !control->news.out)
+        send_sync(control, &control->news, 0);
+    if (control->stopped || control->leaving || base_clock_now_ns() < control->again_ns)
         return;
     if (!control->poll.out) {
         control->news_wanted = control->news_wanted && control->news.out;
@@ -231,6 +233,11 @@ static void on_synced(void *context, enum base_code code, const char *text, cons
     if (control->stopped)
         return;
     worker_report_answered(control->report, call->bad_items, code == BASE_OK);
+    control->left = control->left || call->leave;
+    if (control->leaving) {
+        go_on(control);
+        return;
+    }
     if (code == BASE_OK) {
         note_back(control, call);
         keep_orders(control, reply);
@@ -248,6 +255,7 @@ static void send_sync(struct worker_control *control, struct call *call, uint32_
                                       .cores = o->cores,
                                       .staging_bytes = o->staging_bytes,
                                       .draining = control->draining,
+                                      .leaving = control->leaving,
                                       .seen_revision = control->seen_revision,
                                       .wait_ms = wait_ms,
                                       .core = o->core,
@@ -257,6 +265,7 @@ static void send_sync(struct worker_control *control, struct call *call, uint32_
                                       .make_metrics = worker_make_metrics(control->make)};
     call->out = true;
     call->drain = control->draining;
+    call->leave = control->leaving;
     const Millrace__V1__WorkerSync *message = worker_report_fill(control->report, &sync, &call->bad_items);
     if (!rpc_call_start(control->channel, &millrace__v1__cluster__descriptor, "Sync", &message->base,
                         wait_ms + GRACE_MS, on_synced, call))
@@ -317,6 +326,18 @@ void worker_control_drain(struct worker_control *control)
 bool worker_control_drain_told(const struct worker_control *control)
 {
     return control->drain_told;
+}
+
+void worker_control_leave(struct worker_control *control)
+{
+    control->leaving = true;
+    control->left = control->left || control->away;
+    go_on(control);
+}
+
+bool worker_control_left(const struct worker_control *control)
+{
+    return control->left;
 }
 
 /* ---- hooks ---- */

@@ -46,6 +46,10 @@ void worker_control_drain(struct worker_control *control);
 /* True when an answered sync has told the server of it. */
 bool worker_control_drain_told(const struct worker_control *control);
 
+/* Goodbye: one last sync, with which the server forgets this worker; no other follows. */
+void worker_control_leave(struct worker_control *control);
+bool worker_control_left(const struct worker_control *control); /* it is answered, or cannot be */
+
 /* What serve and make want (hooks). */
 const struct worker_serve_hooks *worker_control_serve_hooks(void); /* context: the control */
 void worker_control_bad_item(struct worker_control *control, const struct worker_dataset *dataset,

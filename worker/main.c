@@ -7,7 +7,8 @@
  *   3. The data port listens; the machine (core.h), its makers (make.h) and its port (serve.h) start.
  *   4. Control begins to sync with the server: datasets to hold, folders to index, streams to serve.
  *   5. `ready ADDR` on stdout. The loop runs until SIGTERM or SIGINT.
- *   6. Drain: nothing new is made, the server is told, what is staged is served until nobody asks or --drain-ms is over.
+ *   6. Drain: nothing new is made, the server is told, what is staged is served until nobody asks or --drain-ms is over; then
+ *      it says goodbye, so that nobody waits for its lease to end.
  *   7. Everything stops in the order that lets no callback meet what is gone; what hangs is left behind after two seconds.
  *
  * Limits: one loop thread owns all state; prep threads never block on I/O; every wait has a deadline.
@@ -32,6 +33,7 @@ enum {
     DESCRIPTORS_KEPT = 128,
     DRAIN_CHECK_MS = 50,
     QUIET_MS = 500,
+    LEAVE_MS = 500,
     STOP_S = 2
 };
 #define QUEUE_MAX_BYTES (UINT64_C(256) << 20)
@@ -55,6 +57,7 @@ struct node {
     const char *addresses[BASE_OPTIONS_LIST_MAX];
     int address_count;
     int64_t drain_deadline_ns, quiet_ns; /* quiet since; 0: not draining */
+    int64_t leave_deadline_ns;           /* of the goodbye; 0: not said */
 };
 
 /* ---- 5. the loop ---- */
@@ -92,7 +95,13 @@ static void on_drain_check(evutil_socket_t fd, short what, void *context)
     int64_t now_ns = base_clock_now_ns();
     if (!worker_core_idle(node->core) || !worker_control_drain_told(node->control))
         node->quiet_ns = now_ns;
-    if (now_ns >= node->drain_deadline_ns || now_ns - node->quiet_ns >= QUIET_MS * BASE_NS_PER_MS)
+    if (now_ns < node->drain_deadline_ns && now_ns - node->quiet_ns < QUIET_MS * BASE_NS_PER_MS)
+        return;
+    if (node->leave_deadline_ns == 0) {
+        node->leave_deadline_ns = now_ns + LEAVE_MS * BASE_NS_PER_MS;
+        worker_control_leave(node->control);
+    }
+    if (worker_control_left(node->control) || now_ns >= node->leave_deadline_ns)
         event_base_loopbreak(node->loop);
 }
 

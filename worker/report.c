@@ -268,6 +268,8 @@ static void fill_counters(struct worker_report *report, const struct worker_repo
 {
     struct worker_counts counts;
     worker_core_counts(from->core, base_clock_now_ns(), &counts);
+    report->sync.queue_ms = counts.queue_ms;
+    report->sync.busy = counts.making_share;
     for (int i = 0; i < CORE_METRICS; i++) {
         const struct core_metric *metric = &core_metrics[i];
         add_counter(report, metric->name, metric->labels, value_of(metric, &counts), metric->kind != TOTAL);
@@ -289,6 +291,7 @@ const Millrace__V1__WorkerSync *worker_report_fill(struct worker_report *report,
     sync->cores = from->cores;
     sync->staging_bytes = from->staging_bytes;
     sync->draining = from->draining;
+    sync->leaving = from->leaving;
     sync->seen_revision = from->seen_revision;
     sync->wait_ms = from->wait_ms;
     fill_datasets(report, from->holdings);

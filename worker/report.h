@@ -15,7 +15,7 @@ struct worker_report;
 struct worker_report_sync {
     uint64_t worker, incarnation, staging_bytes, seen_revision;
     uint32_t cores, wait_ms;
-    bool draining;
+    bool draining, leaving;
     const struct worker_core *core;
     const struct worker_holdings *holdings;
     const struct worker_streams *streams;

@@ -29,6 +29,7 @@ class Drain(unittest.TestCase):
                 wait_for("more rows", lambda: len(cluster.rows("t")) >= seen + 200)
                 self.assertLessEqual(len(cluster.blocks_made(1)), made + 8)
                 self.assertEqual(cluster.workers[1].end(20), 0)
+                self.assertEqual(len(json.loads(cluster.cli("workers", "--json").stdout)["workers"]), 1)  # it said goodbye
                 self.assertEqual(trainer.wait(60), 0, trainer.tail())
                 self.assertEqual([r.key() for r in cluster.rows("t")], [(e, p) for e in range(3) for p in range(200)])
 

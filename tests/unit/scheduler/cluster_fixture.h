@@ -14,6 +14,7 @@ struct fake_worker {
     double weight;
     uint8_t bits; /* its fingerprint is this byte 16 times */
     bool draining, not_eligible, cannot_make;
+    double queue_ms;
     uint32_t front_epoch;
     const uint8_t *front_stream; /* NULL: tells none */
 };

@@ -175,12 +175,17 @@ struct sim_call *sim_server_call(struct sim_process *process, enum sim_call_kind
     return call;
 }
 
+static void free_orders(struct sim_call *call)
+{
+    free(call->orders);
+    call->orders = NULL;
+}
+
 static void put_call(struct sim_call *call)
 {
     if (--call->uses > 0)
         return;
-    free(call->orders);
-    call->orders = NULL;
+    free_orders(call);
     call->next = call->world->server.free_calls;
     call->world->server.free_calls = call;
 }
@@ -199,8 +204,9 @@ static void give(struct sim_call *call)
     if (call->kind != SIM_WORKER_SYNC) {
         sim_rank_answer(call->rank, call);
     } else if (call->worker->life == call->life) {
-        struct sim_orders *orders = call->orders;
-        call->orders = NULL;
+        struct sim_orders *orders = call->code == BASE_OK ? call->orders : NULL;
+        if (orders)
+            call->orders = NULL;
         sim_worker_orders(call->worker, call->news, call->code, orders);
     }
 }
@@ -209,6 +215,7 @@ static void on_reply(void *who, uint64_t what)
 {
     (void)what;
     give(who);
+    free_orders(who);
     put_call(who);
 }
 
@@ -512,7 +519,7 @@ void sim_server_fini(struct sim_world *world)
     struct sim_event event;
     while (sim_queue_take(&world->queue, &event)) /* orders on their way */
         if (event.run == on_reply)
-            put_call(event.who);
+            free_orders(event.who);
     scheduler_cluster_destroy(server->cluster);
     free(server->jobs);
     free(server->opened);

@@ -43,6 +43,8 @@ enum base_code scheduler_cluster_create(struct scheduler_cluster **cluster,
     cluster_list_init(&made->unstored_streams);
     cluster_list_init(&made->unstored_jobs);
     cluster_list_init(&made->moved_jobs);
+    cluster_list_init(&made->woken_members);
+    cluster_list_init(&made->woken_jobs);
     made->votes = 1;
     made->retry_ns = CLUSTER_NEVER_NS;
     made->revision = made->options.first_revision;
@@ -202,6 +204,22 @@ static bool unsettled(const struct scheduler_cluster *cluster)
 uint64_t scheduler_cluster_revision(const struct scheduler_cluster *cluster)
 {
     return cluster->revision;
+}
+
+bool scheduler_cluster_take_woken_worker(struct scheduler_cluster *cluster, uint64_t *id)
+{
+    const struct cluster_member *member = cluster_list_take(&cluster->woken_members);
+    if (member)
+        *id = member->view.id;
+    return member != NULL;
+}
+
+bool scheduler_cluster_take_woken_job(struct scheduler_cluster *cluster, char id[SCHEDULER_JOB_CHARS])
+{
+    const struct cluster_job *job = cluster_list_take(&cluster->woken_jobs);
+    if (job)
+        memcpy(id, job->view.id, SCHEDULER_JOB_CHARS);
+    return job != NULL;
 }
 
 bool cluster_timer_reserve(struct scheduler_cluster *cluster)

@@ -182,6 +182,9 @@ enum base_code scheduler_cluster_job_close(struct scheduler_cluster *cluster, in
 
 /* Rises with every change that a worker or a job can see. */
 uint64_t scheduler_cluster_revision(const struct scheduler_cluster *cluster);
+/* Workers and jobs whose revisions have risen since they were last taken, each once; false: none is left. */
+bool scheduler_cluster_take_woken_worker(struct scheduler_cluster *cluster, uint64_t *id);
+bool scheduler_cluster_take_woken_job(struct scheduler_cluster *cluster, char id[SCHEDULER_JOB_CHARS]);
 
 /* Leases, settling, grace, forgetting. Early ticks are harmless. */
 void scheduler_cluster_tick(struct scheduler_cluster *cluster, int64_t now_ns);

@@ -17,6 +17,7 @@ const char *scheduler_job_state_name(enum scheduler_job_state state)
 void cluster_job_touch(struct scheduler_cluster *cluster, struct cluster_job *job)
 {
     job->view.revision = ++cluster->revision;
+    cluster_list_add(&cluster->woken_jobs, &job->woken, job);
 }
 
 void cluster_job_mark(struct scheduler_cluster *cluster, struct cluster_job *job)
@@ -371,6 +372,7 @@ static void unlink_job(struct scheduler_cluster *cluster, struct cluster_job *jo
     cluster_list_remove(&job->words);
     cluster_list_remove(&job->unstored);
     cluster_list_remove(&job->moved);
+    cluster_list_remove(&job->woken);
 }
 
 /* The new launch takes the old one's place; ranks keep the generation that they must exceed. */
@@ -390,6 +392,7 @@ static void replace_launch(struct scheduler_cluster *cluster, struct cluster_job
     *asked = old;
     job->view.revision = old.view.revision;
     job->timer.owner = job;
+    cluster_job_touch(cluster, job);
     cluster_line(cluster, "job %s: a new start of it begins", job->view.id);
 }
 

@@ -18,6 +18,7 @@ const char *scheduler_worker_state_name(enum scheduler_worker_state state)
 void cluster_member_touch(struct scheduler_cluster *cluster, struct cluster_member *member)
 {
     member->view.revision = ++cluster->revision;
+    cluster_list_add(&cluster->woken_members, &member->woken, member);
 }
 
 static bool same_id(const void *item, const void *key)
@@ -82,6 +83,7 @@ static void remove_member(struct scheduler_cluster *cluster, struct cluster_memb
     cluster->seats[seat].state = CLUSTER_SEAT_FREE;
     changed(cluster, member);
     cluster_timer_set(cluster, &member->timer, CLUSTER_NEVER_NS);
+    cluster_list_remove(&member->woken);
     cluster_index_remove(&cluster->by_worker, member->view.id, member);
     memmove(&cluster->members[at], &cluster->members[at + 1],
             (size_t)(--cluster->member_count - at) * sizeof *cluster->members);

@@ -113,7 +113,8 @@ struct cluster_member {
     int held_count, front_count;
     struct cluster_load load;
     struct cluster_timer timer; /* its lease; lost: until it is forgotten */
-    struct {                    /* where scheduler_cluster_probe_at and served_at have come to */
+    struct cluster_link woken;
+    struct { /* where scheduler_cluster_probe_at and served_at have come to */
         uint64_t revision;
         int index, at;
     } probes, serves;
@@ -220,7 +221,7 @@ struct cluster_job {
     /* where it is: not part of a launch */
     struct cluster_candidate *candidate; /* NULL: it is gone */
     struct cluster_stream *stream;       /* of view.stream */
-    struct cluster_link wants, reads, dirty, words;
+    struct cluster_link wants, reads, dirty, words, woken;
     struct cluster_link unstored, moved; /* moved: only its cursor is not stored */
     struct cluster_timer timer;
 };
@@ -249,6 +250,7 @@ struct scheduler_cluster {
     struct cluster_link dirty_candidates, dirty_streams, dirty_jobs, dead_plans, plans,
         words; /* what settling has to do */
     struct cluster_link unstored_streams, unstored_jobs, moved_jobs;
+    struct cluster_link woken_members, woken_jobs;
     uint8_t (*gone_streams)[BASE_SHA256_BYTES];
     char (*gone_jobs)[SCHEDULER_JOB_CHARS];
     int gone_stream_count, gone_job_count;

@@ -15,7 +15,6 @@ struct counter {
 };
 
 struct server_worker_counters {
-    struct server_worker_counters *next;
     uint64_t worker;
     size_t count;
     struct counter counter[];
@@ -51,54 +50,85 @@ static struct server_worker_counters *make(const Millrace__V1__WorkerSync *sync)
     return made;
 }
 
+/* Index of the first whose worker is not below. */
+static int lower_bound(const struct server *server, uint64_t worker)
+{
+    int low = 0, high = server->counters_count;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (server->counters[middle]->worker < worker)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct server_worker_counters *find(const struct server *server, uint64_t worker)
+{
+    int at = lower_bound(server, worker);
+    return at < server->counters_count && server->counters[at]->worker == worker ? server->counters[at]
+                                                                                 : NULL;
+}
+
+/* Room for one more; false: no memory. */
+static bool grow(struct server *server)
+{
+    if (server->counters_count < server->counters_room)
+        return true;
+    int room = server->counters_room ? 2 * server->counters_room : 16;
+    struct server_worker_counters **grown = realloc(server->counters, (size_t)room * sizeof *grown);
+    if (!grown)
+        return false;
+    server->counters = grown;
+    server->counters_room = room;
+    return true;
+}
+
 void server_counters_set(struct server *server, const Millrace__V1__WorkerSync *sync)
 {
-    struct server_worker_counters *made = sync->n_counters ? make(sync) : NULL;
+    struct server_worker_counters *made = sync->n_counters && grow(server) ? make(sync) : NULL;
     if (!made)
         return; /* nothing said, or no memory: the old ones stay */
-    struct server_worker_counters **at = &server->counters;
-    while (*at && (*at)->worker != sync->worker)
-        at = &(*at)->next;
-    server->counters_count += !*at;
-    if (*at) {
-        made->next = (*at)->next;
-        free(*at);
+    int at = lower_bound(server, sync->worker);
+    if (find(server, sync->worker)) {
+        free(server->counters[at]);
+    } else {
+        memmove(&server->counters[at + 1], &server->counters[at],
+                (size_t)(server->counters_count++ - at) * sizeof made);
     }
-    *at = made;
+    server->counters[at] = made;
 }
 
 void server_counters_prune(struct server *server)
 {
-    struct server_worker_counters **at = &server->counters;
+    int kept = 0;
     if (server->counters_count <= scheduler_cluster_worker_count(server->cluster))
         return;
-    while (*at) {
-        struct server_worker_counters *counters = *at;
-        if (scheduler_cluster_worker(server->cluster, counters->worker)) {
-            at = &counters->next;
-            continue;
-        }
-        *at = counters->next;
-        free(counters);
-        server->counters_count--;
+    for (int i = 0; i < server->counters_count; i++) {
+        if (scheduler_cluster_worker(server->cluster, server->counters[i]->worker))
+            server->counters[kept++] = server->counters[i];
+        else
+            free(server->counters[i]);
     }
+    server->counters_count = kept;
 }
 
 double server_counters_sum(const struct server *server, uint64_t worker, const char *name)
 {
+    const struct server_worker_counters *w = find(server, worker);
     double sum = 0;
-    for (const struct server_worker_counters *w = server->counters; w; w = w->next) {
-        for (size_t i = 0; w->worker == worker && i < w->count; i++)
-            sum += strcmp(w->counter[i].name, name) ? 0 : w->counter[i].value;
-    }
+    for (size_t i = 0; w && i < w->count; i++)
+        sum += strcmp(w->counter[i].name, name) ? 0 : w->counter[i].value;
     return sum;
 }
 
-static void print_name(const struct server_worker_counters *first, const struct counter *named,
+static void print_name(const struct server *server, int first, const struct counter *named,
                        struct base_buffer *out)
 {
     base_buffer_printf(out, "# TYPE %s %s\n", named->name, named->gauge ? "gauge" : "counter");
-    for (const struct server_worker_counters *w = first; w; w = w->next) {
+    for (int at = first; at < server->counters_count; at++) {
+        const struct server_worker_counters *w = server->counters[at];
         for (size_t i = 0; i < w->count; i++) {
             const struct counter *c = &w->counter[i];
             if (!strcmp(c->name, named->name))
@@ -109,9 +139,10 @@ static void print_name(const struct server_worker_counters *first, const struct 
 }
 
 /* Whether an earlier row has the name: each is printed once, with all workers' rows. */
-static bool is_printed(const struct server_worker_counters *first, const struct counter *counter)
+static bool is_printed(const struct server *server, const struct counter *counter)
 {
-    for (const struct server_worker_counters *w = first; w; w = w->next) {
+    for (int at = 0; at < server->counters_count; at++) {
+        const struct server_worker_counters *w = server->counters[at];
         for (size_t i = 0; i < w->count; i++) {
             if (&w->counter[i] == counter)
                 return false;
@@ -124,19 +155,20 @@ static bool is_printed(const struct server_worker_counters *first, const struct 
 
 void server_counters_print(const struct server *server, struct base_buffer *out)
 {
-    for (const struct server_worker_counters *w = server->counters; w; w = w->next) {
+    for (int at = 0; at < server->counters_count; at++) {
+        const struct server_worker_counters *w = server->counters[at];
         for (size_t i = 0; i < w->count; i++) {
-            if (!is_printed(server->counters, &w->counter[i]))
-                print_name(w, &w->counter[i], out);
+            if (!is_printed(server, &w->counter[i]))
+                print_name(server, at, &w->counter[i], out);
         }
     }
 }
 
 void server_counters_fini(struct server *server)
 {
-    while (server->counters) {
-        struct server_worker_counters *next = server->counters->next;
-        free(server->counters);
-        server->counters = next;
-    }
+    for (int i = 0; i < server->counters_count; i++)
+        free(server->counters[i]);
+    free(server->counters);
+    server->counters = NULL;
+    server->counters_count = server->counters_room = 0;
 }

@@ -421,6 +421,14 @@ static void verify_ended(struct server_datasets *datasets, struct server_dataset
     datasets->revision++;
 }
 
+bool server_datasets_ordering(const struct server_datasets *datasets)
+{
+    for (const struct server_dataset *d = datasets->first; d; d = d->next)
+        if (d->index.id || d->verify.id)
+            return true;
+    return false;
+}
+
 void server_datasets_assign(struct server_datasets *datasets, const uint64_t *live, int count)
 {
     for (struct server_dataset *d = datasets->first; d; d = d->next) {

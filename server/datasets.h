@@ -82,6 +82,7 @@ enum base_code server_datasets_verify(struct server_datasets *datasets, struct s
 /* Gives orders that nobody has to live workers which have not refused them; takes them back from the dead.
  * With no worker left to ask, a dataset fails with the last refusal; with no worker at all, it waits. */
 void server_datasets_assign(struct server_datasets *datasets, const uint64_t *live, int count);
+bool server_datasets_ordering(const struct server_datasets *datasets); /* an order is out, or to be given */
 /* A worker's answer; one for an order that it does not have any more is ignored. */
 enum base_code server_datasets_indexed(struct server_datasets *datasets,
                                        const Millrace__V1__IndexResult *result, struct base_error *error);

@@ -2,6 +2,7 @@
 #include "server/jobs.h"
 
 #include "base/clock.h"
+#include "base/hash.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -29,24 +30,40 @@ void server_jobs_fini(struct server_jobs *jobs)
     }
 }
 
+static size_t chain_of(const char *id)
+{
+    return base_hash_xxh3(id, strlen(id)) % SERVER_JOB_CHAINS;
+}
+
 struct server_job *server_jobs_find(const struct server_jobs *jobs, const char *id)
 {
-    struct server_job *job = jobs->first;
+    struct server_job *job = jobs->chains[chain_of(id)];
     while (job && strcmp(job->id, id))
-        job = job->next;
+        job = job->next_in_chain;
     return job;
+}
+
+static void insert_job(struct server_jobs *jobs, struct server_job *job)
+{
+    struct server_job **chain = &jobs->chains[chain_of(job->id)];
+    job->next = jobs->first;
+    job->next_in_chain = *chain;
+    jobs->first = *chain = job;
 }
 
 void server_jobs_remove(struct server_jobs *jobs, const char *id)
 {
-    struct server_job **at = &jobs->first;
-    while (*at && strcmp((*at)->id, id))
+    struct server_job *gone = server_jobs_find(jobs, id);
+    if (!gone)
+        return;
+    struct server_job **at = &jobs->first, **link = &jobs->chains[chain_of(id)];
+    while (*at != gone)
         at = &(*at)->next;
-    if (*at) {
-        struct server_job *gone = *at;
-        *at = gone->next;
-        job_destroy(gone);
-    }
+    while (*link != gone)
+        link = &(*link)->next_in_chain;
+    *at = gone->next;
+    *link = gone->next_in_chain;
+    job_destroy(gone);
 }
 
 /* What of it an open says: the dataset, the pipeline, the record. False: no memory, nothing changed. */
@@ -99,8 +116,8 @@ struct server_job *server_jobs_opened(struct server_jobs *jobs, const Millrace__
         if (!fresh)
             return NULL;
         server_jobs_remove(jobs, open->job);
-        fresh->next = jobs->first;
-        jobs->first = job = fresh;
+        insert_job(jobs, fresh);
+        job = fresh;
     }
     struct server_rank *rank = &job->ranks[open->rank];
     if (rank->generation !=

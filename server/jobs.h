@@ -46,11 +46,14 @@ struct server_job {
     int64_t rate_ns;
     struct server_certificate certificates[SERVER_CERTIFICATES]; /* in order of epochs */
     int certificate_count;
-    struct server_job *next;
+    struct server_job *next, *next_in_chain;
 };
+
+#define SERVER_JOB_CHAINS 1024
 
 struct server_jobs { /* zeroed: none */
     struct server_job *first;
+    struct server_job *chains[SERVER_JOB_CHAINS]; /* by hash of their names */
 };
 
 void server_jobs_fini(struct server_jobs *jobs);

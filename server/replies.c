@@ -83,19 +83,30 @@ static Millrace__V1__Stream *stream(struct server_arena *arena, const struct sch
     return to;
 }
 
-/* Index of a worker among the plan's; appended when new. */
-static uint16_t index_of(uint64_t *ids, size_t *count, uint64_t id)
+/* A plan's workers, in the order of their first slots, found by id. */
+enum { PLACES = 4 * SCHEDULER_PLAN_WORKERS };
+
+struct named {
+    uint64_t ids[SCHEDULER_PLAN_WORKERS];
+    size_t count;
+    uint16_t places[PLACES]; /* index + 1; 0: free */
+};
+
+/* Index of a worker among them; appended when new. */
+static uint16_t index_of(struct named *named, uint64_t id)
 {
     if (id == SCHEDULER_PLAN_NOBODY)
         return NOBODY;
-    for (size_t i = *count; i-- > 0;) {
-        if (ids[i] == id)
-            return (uint16_t)i;
-    }
-    if (*count == SCHEDULER_PLAN_WORKERS)
+    size_t at = (id * UINT64_C(0x9E3779B97F4A7C15) >> 32) % PLACES;
+    while (named->places[at] && named->ids[named->places[at] - 1] != id)
+        at = (at + 1) % PLACES;
+    if (named->places[at])
+        return (uint16_t)(named->places[at] - 1);
+    if (named->count == SCHEDULER_PLAN_WORKERS)
         return NOBODY;
-    ids[*count] = id;
-    return (uint16_t)(*count)++;
+    named->ids[named->count++] = id;
+    named->places[at] = (uint16_t)named->count;
+    return (uint16_t)(named->count - 1);
 }
 
 static Millrace__V1__Plan *plan(struct server_arena *arena, const struct server *server,
@@ -103,20 +114,19 @@ static Millrace__V1__Plan *plan(struct server_arena *arena, const struct server 
 {
     Millrace__V1__Plan *to = NEW(arena, Millrace__V1__Plan, MILLRACE__V1__PLAN__INIT);
     uint8_t *slots = server_arena_alloc(arena, 4 * SCHEDULER_PLAN_SLOTS);
-    uint64_t *ids = server_arena_alloc(arena, SCHEDULER_PLAN_WORKERS * sizeof *ids);
-    if (!to || !slots || !ids)
+    struct named named = {.count = 0};
+    if (!to || !slots)
         return NULL;
     to->version = from->version;
     to->primary = (ProtobufCBinaryData){2 * SCHEDULER_PLAN_SLOTS, slots};
     to->secondary = (ProtobufCBinaryData){2 * SCHEDULER_PLAN_SLOTS, slots + 2 * SCHEDULER_PLAN_SLOTS};
-    size_t count = 0;
     for (int i = 0; i < SCHEDULER_PLAN_SLOTS; i++) {
-        base_set_u16(to->primary.data + 2 * i, index_of(ids, &count, from->primary[i]));
-        base_set_u16(to->secondary.data + 2 * i, index_of(ids, &count, from->secondary[i]));
+        base_set_u16(to->primary.data + 2 * i, index_of(&named, from->primary[i]));
+        base_set_u16(to->secondary.data + 2 * i, index_of(&named, from->secondary[i]));
     }
-    to->workers = pointers(arena, count);
-    for (size_t i = 0; to->workers && i < count; i++)
-        to->workers[to->n_workers++] = endpoint(arena, server, ids[i]);
+    to->workers = pointers(arena, named.count);
+    for (size_t i = 0; to->workers && i < named.count; i++)
+        to->workers[to->n_workers++] = endpoint(arena, server, named.ids[i]);
     return to;
 }
 
@@ -179,18 +189,15 @@ static Millrace__V1__StreamOrder *stream_order(struct server_arena *arena, const
 {
     Millrace__V1__StreamOrder *order =
         NEW(arena, Millrace__V1__StreamOrder, MILLRACE__V1__STREAM_ORDER__INIT);
-    int jobs = scheduler_cluster_job_count(server->cluster);
-    if (!order || !(order->live = pointers(arena, (size_t)jobs)))
+    if (!order || !(order->live = pointers(arena, (size_t)live->jobs)))
         return NULL;
     order->stream = stream(arena, &live->identity, true);
     if (live->planned)
         order->plan = plan(arena, server, &live->plan);
-    for (int i = 0; i < jobs; i++) {
-        const struct scheduler_job *job = scheduler_cluster_job_at(server->cluster, i);
-        if (job->stream == live &&
-            (job->state == SCHEDULER_JOB_RUNNING || job->state == SCHEDULER_JOB_WAITING))
+    const struct scheduler_job *job = scheduler_cluster_reader_next(live, NULL);
+    for (; job && order->n_live < (size_t)live->jobs; job = scheduler_cluster_reader_next(live, job))
+        if (job->state == SCHEDULER_JOB_RUNNING || job->state == SCHEDULER_JOB_WAITING)
             order->live[order->n_live++] = live_job(arena, job);
-    }
     return order;
 }
 

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { LIVE_MAX = SCHEDULER_PLAN_WORKERS, STORE_AGAIN_MS = 1000 };
+enum { LIVE_MAX = SCHEDULER_WORKERS_MAX, STORE_AGAIN_MS = 1000 };
 
 static const struct base_metric metrics[SERVER_METRICS] = {
     [SERVER_METRIC_CALLS] = {.name = "millrace_server_calls_total", .help = "Control calls received."},
@@ -279,6 +279,8 @@ static void assign_orders(struct server *server)
 {
     static uint64_t live[LIVE_MAX]; /* the loop thread's alone */
     int count = 0;
+    if (!server_datasets_ordering(server->datasets))
+        return;
     for (int i = 0; i < scheduler_cluster_worker_count(server->cluster) && count < LIVE_MAX; i++) {
         const struct scheduler_worker *worker = scheduler_cluster_worker_at(server->cluster, i);
         if (worker->state == SCHEDULER_WORKER_READY)
@@ -298,6 +300,20 @@ static void copy_counts(struct server *server)
     base_metric_set(&server->metrics[SERVER_METRIC_FENCED], (int64_t)counts.fenced);
 }
 
+static void wake(struct server *server)
+{
+    char job[SCHEDULER_JOB_CHARS];
+    uint64_t worker, datasets = server_datasets_revision(server->datasets);
+    while (scheduler_cluster_take_woken_worker(server->cluster, &worker))
+        server_park_wake(server->park, server_park_worker_key(worker));
+    while (scheduler_cluster_take_woken_job(server->cluster, job))
+        server_park_wake(server->park, server_park_job_key(job));
+    if (datasets == server->datasets_seen)
+        return;
+    server->datasets_seen = datasets;
+    server_park_wake_all(server->park);
+}
+
 int64_t server_settle(struct server *server, int64_t now_ns)
 {
     scheduler_cluster_tick(server->cluster, now_ns);
@@ -306,9 +322,8 @@ int64_t server_settle(struct server *server, int64_t now_ns)
     log_lines(server);
     copy_counts(server);
     server_counters_prune(server);
-    uint64_t revision =
-        scheduler_cluster_revision(server->cluster) + server_datasets_revision(server->datasets);
-    int64_t park_ns = server_park_poll(server->park, now_ns, revision),
+    wake(server);
+    int64_t park_ns = server_park_poll(server->park, now_ns),
             machine_ns = scheduler_cluster_deadline_ns(server->cluster);
     return machine_ns < park_ns ? machine_ns : park_ns;
 }

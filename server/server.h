@@ -35,16 +35,25 @@ enum server_metric {
 
 struct server_worker_counters; /* counters.c */
 
+/* A refusal that was logged: the same is not said again at once. */
+struct server_refusal {
+    uint64_t hash; /* of its text */
+    int64_t logged_ns;
+};
+#define SERVER_REFUSALS 256
+
 struct server {
     struct store *store;
     struct scheduler_cluster *cluster;
     struct server_datasets *datasets;
     struct server_jobs jobs;
     struct server_park *park;
-    struct server_worker_counters *counters;
-    int counters_count;
+    struct server_worker_counters **counters; /* by worker */
+    int counters_count, counters_room;
     int64_t store_after_ns; /* a write has failed: none before */
     struct base_metric metrics[SERVER_METRICS];
+    uint64_t datasets_seen; /* their revision when all waiting calls were last woken */
+    struct server_refusal refusals[SERVER_REFUSALS];
     const char *token_key; /* NULL: HTTP is open */
     bool stopping;
 };

@@ -172,6 +172,40 @@ static void weights_are_bounded_and_the_same_on_all_ranks(void **state)
     assert_true(open_job(&other)->weight == 1);
 }
 
+static void run_until(int64_t until)
+{
+    for (int64_t next; (next = scheduler_cluster_deadline_ns(cluster)) <= until;) {
+        now = next > now ? next : now;
+        scheduler_cluster_tick(cluster, now);
+    }
+    now = until;
+}
+
+/* A plan for each of hundreds of joiners, for each of their streams, stopped the server. */
+static void many_joiners_make_few_plans_and_a_death_one_at_once(void **state)
+{
+    (void)state;
+    enum { FIRST = 100, ALL = 500 };
+    struct scheduler_job_request request = fixture_request("one");
+    struct fake_worker worker = a;
+    const struct scheduler_job *job = open_job(&request);
+    for (worker.id = 1; worker.id <= FIRST; worker.id++)
+        sync_worker(&worker);
+    run_until(now + SECOND);
+    uint64_t before = scheduler_cluster_counts(cluster).plan_changes;
+    for (; worker.id <= ALL; worker.id++) {
+        sync_worker(&worker);
+        run_until(now + MS);
+    }
+    run_until(now + SECOND);
+    assert_true(scheduler_cluster_counts(cluster).plan_changes - before <= 6);
+    for (uint64_t id = 1; id <= ALL; id++)
+        assert_true(fixture_held(job->stream, id) > 0);
+    sync_worker(&worker); /* waits for others ... */
+    scheduler_cluster_worker_leave(cluster, now, 7, 1);
+    assert_int_equal(fixture_held(job->stream, 7), 0); /* ... but not for this */
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -181,6 +215,7 @@ int main(void)
         TEST(ended_jobs_make_room),
         TEST(the_first_holder_of_a_manifest_is_news),
         TEST(an_epoch_beyond_the_last_is_refused),
+        TEST(many_joiners_make_few_plans_and_a_death_one_at_once),
         TEST(weights_are_bounded_and_the_same_on_all_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -217,6 +217,36 @@ class Python(unittest.TestCase):
             len(bad)
             bad.load_state_dict(state)
 
+    KILLED = """
+loader = millrace.Loader(**options, job='killed')
+for step, batch in enumerate(loader):
+    with open(os.environ['STATE'] + '.new', 'w') as f:
+        json.dump(loader.state_dict(), f)
+    os.rename(f.name, os.environ['STATE'])
+    print(step + 1, flush=True)
+    if step + 1 == int(os.environ['STEPS']):
+        time.sleep(60)
+"""
+
+    def test_resuming_after_a_kill(self):
+        whole = [told(b) for b in self.loader()]
+        for at in (1, 4, 8):
+            path = os.path.join(self.folder, f"state-{at}")
+            process = self.child(self.KILLED, wait=False, STATE=path, STEPS=str(at))
+            while int(process.stdout.readline()) < at:
+                pass
+            process.kill()
+            process.wait()
+            loader = self.loader(job="killed")
+            with open(path) as f:
+                loader.load_state_dict(json.load(f))
+            self.assertEqual(loader.epoch, at // 8)
+            if at < 8:
+                self.assertEqual([told(b) for b in loader], whole[at:])
+            else:
+                self.assertEqual(next(iter(loader)).epoch, 1)
+            loader.close()
+
     # ---- ranks ----
 
     def test_every_tail_with_eight_ranks(self):

@@ -22,6 +22,14 @@ libraries = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in li
 print(sorted(libraries))
 """
 
+IMAGES = """
+import sys
+def images():
+    import millrace
+    loader = millrace.Loader(sys.argv[1], dataset="photos", batch_size=4, options={"size": 32}, timeout=30)
+    return next(iter(loader))[0]
+"""
+
 
 def run(*command, **more):
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL, **more)
@@ -65,6 +73,19 @@ class Wheel(unittest.TestCase):
         self.assertTrue(any("millrace.libs/libgrpc-" in p for p in libraries), libraries)
         for name in ("grpc", "gpr", "absl", "event", "protobuf", "re2", "cares", "upb", "xxhash", "address_sorting"):
             self.assertFalse([lib for lib in of_system if lib.startswith("lib" + name)], of_system)
+
+    def test_beside_tensorflow_and_jax(self):
+        """TensorFlow's gRPC before and after ours; jax takes the slot itself."""
+        self.use("venv-large", PACKAGE, "tensorflow-cpu", "jax")
+        total = "print(float(tf.reduce_sum(tf.experimental.dlpack.from_dlpack(images().__dlpack__()))))"
+        found = {self.run_in("venv-large", *lines) for lines in (("import tensorflow as tf", total, "images()"),
+                                                                ("images()", "import tensorflow as tf", total))}
+        self.assertEqual(len(found), 1)
+        self.assertEqual(self.run_in("venv-large", "import jax", "of_slot = images()",
+                                     "print(jax.dlpack.from_dlpack(of_slot).unsafe_buffer_pointer() == of_slot.pointer)"), "True")
+
+    def run_in(self, name, *lines):
+        return run(self.path(name, "bin", "python"), "-c", IMAGES + "\n".join(lines), self.cluster.address, cwd=self.folder.name).strip()
 
     def test_pip_install_from_the_clone(self):
         self.use("venv-clone", PACKAGE)

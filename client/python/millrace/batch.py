@@ -47,11 +47,11 @@ class _About:
     causes: Any = None
 
 
-class Batch(tuple, _About):
+class Batch(tuple[Any, ...], _About):
     """(images, labels)."""
 
 
-class DictBatch(dict, _About):
+class DictBatch(dict[str, Any], _About):
     """Field name -> array."""
 
 
@@ -83,7 +83,7 @@ def converter(arrays: Optional[str]) -> Callable[[Any], Any]:
 COLUMNS = ("positions", "items", "used_items", "hashes", "valid", "status", "causes")
 
 
-def make(parts: tuple, names: tuple, convert: Callable[[Any], Any], channels_first: bool) -> Any:
+def make(parts: tuple[Any, ...], names: tuple[str, ...], convert: Callable[[Any], Any], channels_first: bool) -> Any:
     """A batch of what Job.next() gave. `names`: the fields wanted, in order; "index" is made here."""
     fields, columns = parts[0], dict(zip(COLUMNS, parts[1]))
     found = {}

@@ -122,8 +122,8 @@ class CancelledError(RetryableError):
     code = "cancelled"
 
 
-def _codes(base: type) -> dict:
-    found = {}
+def _codes(base: type[Error]) -> dict[str, type[Error]]:
+    found: dict[str, type[Error]] = {}
     for kind in base.__subclasses__():
         found.update(_codes(kind))
         if "code" in kind.__dict__:

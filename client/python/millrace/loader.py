@@ -17,7 +17,7 @@ _TAILS = {"drop": 0, "pad": 1, "exact": 2}
 _ON_ERRORS = {"raise": 0, "skip": 1, "replace": 2}
 
 _unnamed: dict[str, Iterator[int]] = {}  # dataset -> numbers of this process's Loaders over it
-_open: "weakref.WeakValueDictionary[tuple[str, int], Loader]" = weakref.WeakValueDictionary()  # (job, rank) open in this process
+_open: "weakref.WeakValueDictionary[tuple[Optional[str], int], Loader]" = weakref.WeakValueDictionary()  # (job, rank) open in this process
 
 
 def _choice(name: str, value: Any, known: Mapping[Any, int]) -> int:
@@ -33,7 +33,7 @@ def _distributed() -> Any:
     return module if module and module.is_available() and module.is_initialized() else None
 
 
-def _close_job(job: Any) -> None:
+def _close_job(job: _core.Job) -> None:
     job.close()
 
 
@@ -108,20 +108,20 @@ class Loader:
         number = next(_unnamed.setdefault(dataset, itertools.count()))
         self.launch = launch.identify(os.environ, rank, world_size, replicas, job, _distributed(), f".{dataset}.{number}")
         self._dataset, self._epochs = dataset, epochs
-        self._options = dict(
+        self._options: dict[str, Any] = dict(
             server=server, secret_file=secret_file, dataset=dataset, batch=batch_size, job=self.launch.job, pipeline=self._recipe.pipeline,
             options=self._recipe.options, fields=self._wire_fields(), seed=seed, sampler=_choice("shuffle", shuffle, _SAMPLERS),
             join=_choice("join", join, _JOINS), tail=_choice("tail", tail, _TAILS), on_bad=_choice("on_error", on_error, _ON_ERRORS),
             rank=self.launch.rank, world=self.launch.world, epochs=epochs or 0, look_ahead=look_ahead, ledger=ledger,
             accept_new_bits=bool(accept_new_bits), apply_finish=self._recipe.finish, timeout=self._timeout, weight=float(weight))
-        self._job: Any = None
+        self._job: Optional[_core.Job] = None
         self._finalizer: Any = None
         self._info: dict[str, Any] = {}
         self._closed = False
         self._cursor: Optional[str] = None  # behind the batch handed over last; None: nothing was
         self._stated = 0  # by set_epoch, while there is no cursor
         self._begin = (0, 0)  # epoch and position of the next iter()
-        self._active: Optional[weakref.ref] = None  # the iterator of the epoch under way
+        self._active: Optional[weakref.ref[_Epoch]] = None  # the iterator of the epoch under way
 
     def _wire_fields(self) -> list[str]:
         names = [name for name in self._names if name != "index"]
@@ -129,7 +129,7 @@ class Loader:
 
     # ---- the job ----
 
-    def _need_job(self) -> Any:
+    def _need_job(self) -> _core.Job:
         """Opens it at the first time."""
         if self._closed:
             raise ClosedError("the Loader is closed")
@@ -170,7 +170,7 @@ class Loader:
     def __len__(self) -> int:
         """Steps of a whole epoch, the same on all ranks."""
         self._need_job()
-        return self._info["steps"]
+        return int(self._info["steps"])
 
     def __iter__(self) -> "_Epoch":
         wrappers.refuse()
@@ -188,14 +188,11 @@ class Loader:
     def __getitem__(self, index: Any) -> Any:
         raise TypeError("a Loader is iterated, it has no items to pick: do not wrap it in a DataLoader")
 
-    def _go_to(self, job: Any, epoch: int, position: int) -> None:
+    def _go_to(self, job: _core.Job, epoch: int, position: int) -> None:
         now = job.info()["cursor"]
         if _core.cursor_parts(now) == (epoch, position):
             return
-        if position == 0:
-            job.seek(_core.cursor_at(now, epoch))
-        else:
-            job.seek(self._cursor)
+        job.seek(self._cursor if position and self._cursor else _core.cursor_at(now, epoch))
 
     def _stop_active(self) -> None:
         current = self._active() if self._active else None
@@ -262,13 +259,13 @@ class Loader:
         cursor = state["cursor"]
         begin = (0, 0) if cursor is None else _core.cursor_parts(cursor)
         if self._job is not None:
-            self._seek_or_drop(_core.cursor_at(self._info["cursor"], 0) if cursor is None else cursor)
+            self._seek_or_drop(self._job, _core.cursor_at(self._info["cursor"], 0) if cursor is None else cursor)
         self._stop_active()
         self._cursor, self._begin = cursor, begin
 
-    def _seek_or_drop(self, cursor: str) -> None:
+    def _seek_or_drop(self, job: _core.Job, cursor: str) -> None:
         try:
-            self._job.seek(cursor)
+            job.seek(cursor)
         except ConflictError:
             if not self._options["accept_new_bits"]:
                 raise
@@ -290,13 +287,13 @@ class Loader:
     def pipeline(self) -> str:
         """The canonical text of the transforms."""
         self._need_job()
-        return self._info["pipeline"]
+        return str(self._info["pipeline"])
 
     @property
     def note(self) -> str:
         """What the job shares with others, in words."""
         self._need_job()
-        return self._info["note"]
+        return str(self._info["note"])
 
     def item(self, index: int) -> tuple[str, int, int]:
         """(path in the dataset, label, bytes) of an item."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import Optional
 
 from .errors import InvalidError
@@ -18,7 +19,7 @@ _CUTTERS = {
 
 def _cutter() -> Optional[str]:
     """By the names of the functions that called: looking into their variables would keep their arrays alive."""
-    frame = sys._getframe(2)
+    frame: Optional[FrameType] = sys._getframe(2)
     while frame is not None:
         kind = frame.f_code.co_qualname.split(".")[0]
         if kind in _CUTTERS:

@@ -322,6 +322,41 @@ static void test_cursor(void **state)
     bench_close_all(&bench);
 }
 
+static void test_seek(void **state)
+{
+    struct fake_options cluster = bench_fake_options();
+    struct mr_job_options options = bench_job_options();
+    struct mr_batch *held, *batch;
+    struct mr_error error;
+    struct bench bench = {0};
+    (void)state;
+    options.epochs = 0;
+    bench_open_client(&bench, &cluster);
+    bench_open_job(&bench, &options);
+    assert_int_equal(mr_job_next(bench.job, &held, BENCH_WAIT_MS, &error), MR_OK);
+    struct mr_cursor to = held->cursor, bad = to;
+    for (uint32_t epoch = 5; epoch-- > 1;) { /* backwards, with requests under way */
+        to.epoch = epoch;
+        to.position = 50 * epoch;
+        assert_int_equal(mr_job_seek(bench.job, &to, &error), MR_OK);
+        assert_int_equal(mr_job_next(bench.job, &batch, BENCH_WAIT_MS, &error), MR_OK);
+        assert_true(batch->stream_epoch == epoch && batch->row[0].position == 50 * epoch && batch->step == 0);
+        bench_check_batch(&bench, batch);
+        mr_batch_release(batch);
+    }
+    bench_check_batch(&bench, held);
+    bad.stream[3] ^= 1;
+    assert_int_equal(mr_job_seek(bench.job, &bad, &error), MR_CONFLICT);
+    assert_non_null(strstr(error.text, "stream"));
+    bad.dataset_version[3] ^= 1;
+    assert_int_equal(mr_job_seek(bench.job, &bad, &error), MR_CONFLICT);
+    assert_non_null(strstr(error.text, "dataset version"));
+    to.position = 1 << 30;
+    assert_int_equal(mr_job_seek(bench.job, &to, &error), MR_INVALID);
+    mr_batch_release(held);
+    bench_close_all(&bench);
+}
+
 /* ---- bad rows and names ---- */
 
 static void test_bad_rows_and_names(void **state)
@@ -508,6 +543,7 @@ int main(void)
         cmocka_unit_test(test_finish_and_own_memory),
         cmocka_unit_test(test_batch_ops),
         cmocka_unit_test(test_cursor),
+        cmocka_unit_test(test_seek),
         cmocka_unit_test(test_bad_rows_and_names),
         cmocka_unit_test(test_close_wakes_next),
         cmocka_unit_test(test_refusals),

@@ -441,6 +441,59 @@ static void test_outrun_is_judged(void **state)
     desk_finish(&desk);
 }
 
+static void answer_but(struct desk *desk, uint64_t silent)
+{
+    for (int i = 0; i < desk->count; i++) {
+        struct client_action get = desk->actions[i];
+        if (get.kind == CLIENT_ACTION_GET && get.worker != silent) {
+            client_core_heard(desk->core, desk->now_ns, get.worker, 0);
+            desk_answer(desk, &get, 0);
+        }
+    }
+    desk_act(desk);
+}
+
+/* What was cancelled at a worker it may be sending all the same: asked for as much again, it counted more than it allows. */
+static void test_outrun_has_no_room(void **state)
+{
+    struct client_core_options options = desk_options();
+    struct client_action asked[4], hedge;
+    struct client_place where;
+    struct client_step step;
+    struct desk desk;
+    int count = 0;
+    (void)state;
+    options.block_rows = 1;
+    options.epochs = 0;
+    desk_start(&desk, &options, 3, 4);
+    while (client_core_stats(desk.core).requests < 50) {
+        while (desk_count(&desk, CLIENT_ACTION_GET, 0) > 0)
+            desk_answer_all(&desk, 0);
+        while (client_core_take(desk.core, desk.now_ns, &step, NULL) == BASE_OK)
+            client_core_release(desk.core, desk.now_ns, step.slot);
+        desk_act(&desk);
+    }
+    for (int round = 0; round < 8; round++) { /* in the end only worker 1 owes anything */
+        for (int i = 0; i < desk.count; i++)
+            if (desk.actions[i].kind == CLIENT_ACTION_GET && desk.actions[i].worker == 1 && count < 4)
+                asked[count++] = desk.actions[i];
+        answer_but(&desk, 1);
+    }
+    assert_int_equal(count, 4);
+    desk_pass(&desk, 300);
+    hedge = *desk_find(&desk, CLIENT_ACTION_GET);
+    assert_true(hedge.hedge && hedge.worker != 1);
+    answer_but(&desk, 1);
+    assert_int_equal(desk_count(&desk, CLIENT_ACTION_CANCEL, 1), 1);
+    assert_int_equal(desk_count(&desk, CLIENT_ACTION_GET, 1), 0);
+    for (int i = 0; i < 4; i++) /* it was sending it */
+        if (asked[i].block == hedge.block)
+            assert_int_equal(desk_place(&desk, &asked[i], &where), CLIENT_PLACED_SCRATCH);
+    desk_act(&desk);
+    assert_int_equal(desk_count(&desk, CLIENT_ACTION_GET, 1), 1);
+    desk_finish(&desk);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +507,7 @@ int main(void)
         cmocka_unit_test(test_winner_is_lost),
         cmocka_unit_test(test_loser_is_lost),
         cmocka_unit_test(test_outrun_is_judged),
+        cmocka_unit_test(test_outrun_has_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -195,7 +195,8 @@ static void print(struct bench *bench, const char *what)
     printf("%s\n%-16s %9s %10s %10s %10s %10s\n", what, "step", "count", "median us", "p99 us", "p99.9 us",
            "worst us");
     for (int k = 0; k < KINDS; k++) {
-        memcpy(all + total, bench->us10[k], (size_t)bench->count[k] * sizeof *all);
+        if (bench->count[k] > 0)
+            memcpy(all + total, bench->us10[k], (size_t)bench->count[k] * sizeof *all);
         total += bench->count[k];
         print_row(kind_names[k], bench->us10[k], bench->count[k]);
         bench->count[k] = 0;

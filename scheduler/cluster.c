@@ -264,6 +264,9 @@ static void retry(struct scheduler_cluster *cluster)
     for (int i = 0; i < cluster->job_count; i++)
         if (!cluster->jobs[i]->stream && cluster_job_live(cluster->jobs[i]))
             cluster_job_mark(cluster, cluster->jobs[i]);
+    for (int i = 0; i < cluster->stream_count; i++)
+        if (cluster->streams[i]->starved)
+            cluster_plan_want(cluster, cluster->streams[i], false);
 }
 
 void scheduler_cluster_tick(struct scheduler_cluster *cluster, int64_t now_ns)

@@ -190,6 +190,8 @@ bool cluster_candidate_take(struct scheduler_cluster *cluster, struct cluster_me
         if (old && memcmp(old->fingerprint, result->fingerprint, sizeof old->fingerprint) == 0)
             return true;
         now = cluster_candidate_print(candidate, result->fingerprint);
+        if (now == CLUSTER_PRINT_FAILED && candidate->print_count < CLUSTER_PRINTS)
+            return false; /* no memory: it is told again */
     }
     note_failure(candidate, member->view.id,
                  failed                        ? result->error

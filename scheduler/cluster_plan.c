@@ -216,10 +216,13 @@ int cluster_plan_make(struct scheduler_cluster *cluster, struct cluster_stream *
 {
     struct planning planning;
     int cost = 1;
-    if (list_homes(cluster, stream, &planning))
+    stream->starved = !list_homes(cluster, stream, &planning);
+    if (!stream->starved) {
         cost = make_plan(cluster, stream, &planning);
-    else
-        cluster_list_remove(&stream->replan); /* the next change finds memory */
+    } else {
+        cluster_list_remove(&stream->replan);
+        cluster->retry_ns = cluster->now_ns + BASE_NS_PER_S;
+    }
     fini(&planning);
     return cost;
 }

@@ -178,6 +178,7 @@ struct cluster_stream {
     struct cluster_timer timer;
     /* its plan */
     struct cluster_link replan;
+    bool starved;                      /* memory was out when it was to be planned */
     bool replan_wanted;                /* when plan_after_ns has come */
     int64_t plan_after_ns;             /* more changes are waited for until then, unless a home dies */
     uint64_t homes;                    /* hash of the workers that the plan was made for */
@@ -230,7 +231,7 @@ struct scheduler_cluster {
     struct scheduler_cluster_options options;
     int64_t now_ns; /* of the latest event */
     int64_t
-        retry_ns; /* when jobs that found no memory or room for a stream look again; CLUSTER_NEVER_NS: none did */
+        retry_ns; /* when jobs and streams that found no memory, or no room, look again; CLUSTER_NEVER_NS: none did */
     uint64_t revision;
     int first_cost;                  /* of new streams first plans, not yet counted as work of the step */
     uint64_t votes;                  /* rises with whatever a candidate's counts depend on */

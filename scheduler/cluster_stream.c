@@ -79,13 +79,16 @@ static struct cluster_stream *make_stream(struct scheduler_cluster *cluster,
         !cluster_grow(&cluster->streams, cluster->stream_count, sizeof *cluster->streams))
         return NULL;
     struct cluster_stream *stream = calloc(1, sizeof *stream);
-    if (!stream)
+    uint8_t print = stream ? cluster_candidate_print(candidate, identity->fingerprint) : CLUSTER_PRINT_FAILED;
+    if (print == CLUSTER_PRINT_FAILED) {
+        free(stream);
         return NULL;
+    }
     stream->view.identity = *identity;
     memcpy(stream->view.key, candidate->identity.hash, sizeof stream->view.key);
     stream->view.plan.version = cluster->plan_floor;
     stream->candidate = candidate;
-    stream->print = cluster_candidate_print(candidate, identity->fingerprint);
+    stream->print = print;
     candidate->streams++;
     stream->plan_from_ns = INT64_MIN;
     stream->unread_ns = cluster->now_ns;

@@ -3,7 +3,7 @@
 # usage: tests/gates/format.sh [--fix]: every C file is as .clang-format says.
 set -euo pipefail
 . "$(dirname "$0")/sources.sh"
-files=$(sources '*.c' '*.h')
+files=$(sources '*.c' '*.h' '*.cu')
 if [ "${1:-}" = --fix ]; then
     xargs -n 16 clang-format -i <<<"$files"
 else

@@ -35,6 +35,7 @@ ARROWS = {
     "client/cli": ["client/include", "client/cli", "scheduler", "proto", "base"],
     "client/python": ["client/python", "client/include"],
     "gpu_ingest": ["gpu_ingest", "client/include", "base"],
+    "gpu_ingest/include": ["gpu_ingest/include", "client/include"],
     "deploy": ["deploy"],
     "tests": [""],
 }
@@ -51,6 +52,7 @@ OWNERS = {
     r"(xxhash|xxh_x86dispatch)\.h": ["base/hash.c"],
     r"openssl/": ["base/hash.c"],
     r"Python\.h": ["client/python"],
+    r"cuda(_runtime_api)?\.h": ["gpu_ingest/cuda.cu"],
     r"cmocka\.h": [],
 }
 
@@ -176,7 +178,9 @@ def check_spdx(root, path):
 
 
 def compile_alone(root, generated, path):
-    includes = ["-I", str(root)] if not path.startswith("client/include/") else []
+    includes = ["-I", str(root)] if "/include/" not in path else []
+    if within(path, "gpu_ingest"):
+        includes += ["-I", str(root / "client/include")]
     if generated:
         includes += ["-I", str(generated)]
     if within(path, "client/python"):
@@ -197,7 +201,7 @@ def main():
     options = parser.parse_args()
     root = options.root.resolve()
     files = files_of(root)
-    sources = [f for f in files if f.endswith((".c", ".h")) and "/" in f]
+    sources = [f for f in files if f.endswith((".c", ".h", ".cu")) and "/" in f]
     headers = [f for f in sources if f.endswith(".h") and not within(f, "tests")]
     if not sources:
         print("includes: no source file under %s" % root)

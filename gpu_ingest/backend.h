@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What differs between CUDA and the host, behind one table of functions. A lane is the memory of one ingest on a device and
+ * the order of its work; it has as many entries as the ring. Handles are the backend's own.
+ */
+#ifndef GPU_INGEST_BACKEND_H
+#define GPU_INGEST_BACKEND_H
+
+#include "gpu_ingest/include/millrace/ingest.h"
+#include "gpu_ingest/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define INGEST_NAME_CHARS 300
+
+struct ingest_plan {
+    uint32_t ring, batch;
+    size_t in_bytes, image_bytes, label_bytes; /* of a whole batch */
+    const struct ingest_tables *tables;        /* outlive the lane */
+};
+
+struct ingest_place { /* of an entry */
+    void *image, *label;
+    struct mr_row_draw *draws; /* host memory: written before submit, after `reusable` */
+};
+
+struct ingest_backend {
+    enum mr_backend kind;
+    enum mr_code (*open)(void **device, int ordinal, char name[INGEST_NAME_CHARS], struct mr_error *error);
+    void (*close)(void *device);
+    void *(*slot_allocate)(void *device, size_t bytes);
+    void (*slot_free)(void *device, void *memory);
+    enum mr_code (*lane_create)(void **lane, void *device, const struct ingest_plan *plan,
+                                struct mr_error *error);
+    void (*lane_destroy)(void *lane);
+    struct ingest_place (*place)(void *lane, uint32_t entry);
+    /* Waits until the entry's draws of the time before have been read. */
+    enum mr_code (*reusable)(void *lane, uint32_t entry, struct mr_error *error);
+    /* `work` has host pointers in `in`, `labels` and `draws`; the others are the entry's place. */
+    enum mr_code (*submit)(void *lane, uint32_t entry, const struct ingest_work *work,
+                           struct mr_error *error);
+    enum mr_code (*copied)(void *lane, uint32_t entry, int wait,
+                           struct mr_error *error); /* MR_BUSY: not yet */
+    enum mr_code (*wait)(void *lane, uint32_t entry, struct mr_error *error);
+    enum mr_code (*stream_wait)(void *lane, uint32_t entry, void *stream, struct mr_error *error);
+    enum mr_code (*release)(void *lane, uint32_t entry, void *stream, struct mr_error *error);
+};
+
+extern const struct ingest_backend ingest_host_backend;
+#ifdef MILLRACE_CUDA
+extern const struct ingest_backend ingest_cuda_backend;
+#endif
+
+/* Fills `error` (may be NULL), returns `code`. */
+enum mr_code ingest_error_set(struct mr_error *error, enum mr_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -144,6 +144,7 @@ void worker_block_requeue(struct worker_core *core, uint32_t index, int64_t now_
     block->text = NULL;
     block->since_ns = now_ns;
     block->deadline_ns = deadline_ns;
+    block->unasked = false;
     become(core, block, WORKER_QUEUED);
     worker_share_put(core, index, asker);
 }
@@ -295,7 +296,8 @@ void worker_block_begin(struct worker_core *core, int64_t now_ns, uint32_t index
     struct worker_stream *stream = core->streams[block->stream];
     worker_share_start(core, index);
     become(core, block, WORKER_MAKING);
-    worker_load_waited(&core->load, now_ns, now_ns - block->since_ns);
+    if (!block->unasked)
+        worker_load_waited(&core->load, now_ns, now_ns - block->since_ns);
     block->since_ns = now_ns;
     block->offset = offset;
     block->size_bytes = stream->block_bytes;

@@ -91,6 +91,8 @@ struct worker_block {
     uint32_t group; /* MAKING with siblings: whose cost it tells (siblings.c) */
     double part;    /* MAKING: of the making's cost; 1: alone */
     bool rides;     /* MAKING: beside the block that the action names first */
+    bool unasked; /* MAKING, READY: it went along, and nobody has asked for it yet, so that nobody has paid */
+    double owed_ns; /* READY, unasked: what it cost */
     char *text;     /* RESTING: why; owned */
 };
 
@@ -206,11 +208,14 @@ void worker_share_weigh(struct worker_core *core, uint32_t stream, const struct 
 void worker_share_put(struct worker_core *core, uint32_t block, uint32_t asker);
 /* Another job wants it, too: of two that would pay themselves, the one that is served sooner does. */
 void worker_share_offer(struct worker_core *core, uint32_t block, uint32_t asker);
+/* MAKING or READY: the job of share `asker` wants it. What went along unasked is paid for from now on. */
+void worker_share_ask(struct worker_core *core, uint32_t block, uint32_t asker);
 void worker_share_hasten(struct worker_core *core, uint32_t block);           /* its deadline came nearer */
 void worker_share_drop(struct worker_core *core, uint32_t block);             /* QUEUED -> not made */
 uint32_t worker_share_first(const struct worker_core *core, uint32_t stream); /* any QUEUED block of it */
 uint32_t worker_share_next(const struct worker_core *core);                   /* the block to make next */
-void worker_share_start(struct worker_core *core, uint32_t block);            /* QUEUED -> MAKING: charged */
+void worker_share_start(struct worker_core *core,
+                        uint32_t block); /* QUEUED -> MAKING: charged, if asked for */
 void worker_share_settle(struct worker_core *core, uint32_t block,
                          double cost_ns); /* made, or not; 0: unknown */
 /* How many blocks are made before a QUEUED one, about. */

@@ -276,6 +276,8 @@ static void ask(struct worker_core *core, int64_t now_ns, uint32_t index, const 
     join_block(core, index, block);
     if (state == WORKER_QUEUED)
         worker_share_offer(core, block, asker_of(core, index));
+    else
+        worker_share_ask(core, block, asker_of(core, index));
     if (state == WORKER_READY)
         worker_request_serve(core, index);
     else

@@ -346,21 +346,53 @@ static void charge(struct worker_core *core, struct worker_share *share, double 
     core->most_had_ns = later(core->most_had_ns, share->had_ns);
 }
 
+static double guess_ns(const struct worker_core *core, const struct worker_block *block)
+{
+    const struct worker_stream *stream = core->streams[block->stream];
+    double row_cost_ns = stream->row_cost_ns > 0 ? stream->row_cost_ns : ROW_COST_GUESS_NS;
+    return row_cost_ns * worker_block_rows(stream, block->number);
+}
+
 void worker_share_start(struct worker_core *core, uint32_t index)
 {
     struct worker_block *block = worker_block_at(core, index);
-    const struct worker_stream *stream = core->streams[block->stream];
-    double row_cost_ns = stream->row_cost_ns > 0 ? stream->row_cost_ns : ROW_COST_GUESS_NS;
     core->virtual_ns = later(core->virtual_ns, least_had(core));
     dequeue(core, index);
-    block->charged_ns = row_cost_ns * worker_block_rows(stream, block->number);
+    block->charged_ns = block->unasked ? 0 : guess_ns(core, block);
     charge(core, share_at(core, block->share), block->charged_ns);
+}
+
+/* The account may stand still: a debt counts from where it would stand now. */
+static void charge_late(struct worker_core *core, uint32_t index, double cost_ns)
+{
+    struct worker_share *share = share_at(core, index);
+    share->had_ns = stands_at(core, share);
+    charge(core, share, cost_ns);
+}
+
+void worker_share_ask(struct worker_core *core, uint32_t index, uint32_t asker)
+{
+    struct worker_block *block = worker_block_at(core, index);
+    uint32_t payer = charged_to_asker(block->cause) ? asker : core->streams[block->stream]->share;
+    if (!block->unasked)
+        return;
+    block->unasked = false;
+    if (block->state == WORKER_READY) {
+        charge_late(core, payer, block->owed_ns);
+    } else {
+        share_at(core, payer)->keepers++;
+        worker_share_release(core, block->share);
+        block->share = payer;
+        block->charged_ns = guess_ns(core, block);
+        charge_late(core, payer, block->charged_ns);
+    }
 }
 
 void worker_share_settle(struct worker_core *core, uint32_t index, double cost_ns)
 {
-    const struct worker_block *block = worker_block_at(core, index);
-    if (cost_ns > 0)
+    struct worker_block *block = worker_block_at(core, index);
+    block->owed_ns = cost_ns;
+    if (cost_ns > 0 && !block->unasked)
         charge(core, share_at(core, block->share), cost_ns - block->charged_ns);
     worker_share_release(core, block->share);
 }

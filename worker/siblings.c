@@ -5,7 +5,7 @@
  * Streams of a family have the same item at the same position, so that block (epoch, number) of each of them takes
  * the same items. When one is about to be made, those siblings' are made with it that are queued here, or are absent and will be
  * asked for here: this worker is their home, a live claim will use them, and their memory is free or held by what is
- * used later. What comes of it is ordinary: who asks finds the block MAKING or READY.
+ * used later. What comes of it is ordinary: who asks finds the block MAKING or READY, and pays its part then.
  *
  * Whether it pays is measured, for each set of streams, in prep CPU a row:
  *
@@ -253,22 +253,33 @@ static struct group *group_of(struct worker_core *core, uint32_t stream, const s
 
 /* ---- together ---- */
 
-/* Its part of what the making costs: as it would be alone. */
-static void share_cost(const struct worker_core *core, const struct group *group, struct worker_block *block)
+/* Blocks that are MAKING together. */
+struct together {
+    uint32_t blocks[MEMBERS], count;
+};
+
+/* Each one's part of what the making costs: as it would be alone. */
+static void share_cost(const struct worker_core *core, const struct together *together, uint32_t group)
 {
-    block->part = a_row(&core->streams[block->stream]->alone) / alone_ns(core, group);
-    block->group = group->id;
+    double sum = 0;
+    for (uint32_t i = 0; i < together->count; i++)
+        sum += a_row(&core->streams[worker_block_at(core, together->blocks[i])->stream]->alone);
+    for (uint32_t i = 0; i < together->count; i++) {
+        struct worker_block *block = worker_block_at(core, together->blocks[i]);
+        block->part = a_row(&core->streams[block->stream]->alone) / sum;
+        block->group = group;
+    }
 }
 
-static bool join(struct worker_core *core, int64_t now_ns, const struct candidate *candidate,
-                 const struct group *group, struct worker_action *action)
+static void join(struct worker_core *core, int64_t now_ns, const struct candidate *candidate,
+                 struct together *together, struct worker_action *action)
 {
     struct worker_stream *stream = core->streams[candidate->stream];
     struct worker_sibling *sibling = &action->siblings[action->sibling_count];
     uint32_t index = candidate->block;
     uint64_t offset;
     if (!worker_block_reserve(core, stream->block_bytes, candidate->next_use + 1, &offset))
-        return false;
+        return;
     if (index == WORKER_NONE) {
         struct worker_block absent = {.stream = candidate->stream,
                                       .epoch = action->epoch,
@@ -280,13 +291,14 @@ static bool join(struct worker_core *core, int64_t now_ns, const struct candidat
             absent.cause = pressed ? WORKER_CAUSE_PRESSURE : WORKER_CAUSE_LATE;
         index = worker_block_queue(core, &absent, WORKER_NONE);
         if (index == WORKER_NONE)
-            return false; /* the machine is broken */
+            return; /* the machine is broken */
+        worker_block_at(core, index)->unasked = true;
     }
     worker_block_begin(core, now_ns, index, offset);
     struct worker_block *block = worker_block_at(core, index);
     block->rides = true;
     core->counts.blocks_riding++;
-    share_cost(core, group, block);
+    together->blocks[together->count++] = index;
     *sibling = (struct worker_sibling){.stream = stream->context,
                                        .block = worker_slots_handle(&core->blocks, index),
                                        .offset = offset,
@@ -295,7 +307,6 @@ static bool join(struct worker_core *core, int64_t now_ns, const struct candidat
                                        .jobs = worker_block_jobs(core, block)};
     action->sibling_count++;
     action->deadline_ns = block->deadline_ns < action->deadline_ns ? block->deadline_ns : action->deadline_ns;
-    return true;
 }
 
 void worker_siblings_join(struct worker_core *core, int64_t now_ns, uint32_t index,
@@ -309,13 +320,11 @@ void worker_siblings_join(struct worker_core *core, int64_t now_ns, uint32_t ind
     struct group *group = count > 0 ? group_of(core, stream, candidates, count) : NULL;
     if (!group || !pays(core, group))
         return;
+    struct together together = {.blocks = {index}, .count = 1};
     for (uint32_t i = 0; i < count; i++)
-        join(core, now_ns, &candidates[i], group, action);
-    if (action->sibling_count == 0)
-        return;
-    share_cost(core, group, worker_block_at(core, index));
-    if ((uint32_t)action->sibling_count < count) /* not what this group would cost */
-        worker_block_at(core, index)->group = 0;
+        join(core, now_ns, &candidates[i], &together, action);
+    if (together.count > 1) /* fewer than the group: not what that would cost */
+        share_cost(core, &together, together.count == count + 1 ? group->id : 0);
 }
 
 void worker_siblings_fini(struct worker_core *core)

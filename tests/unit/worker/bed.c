@@ -21,13 +21,13 @@ void bed_start(struct bed *bed, int blocks, uint32_t making_max, uint32_t reques
                                           .learn_blocks = 2,
                                           .learn_again = 20};
     assert_int_equal(worker_core_create(&bed->core, &options, NULL), BASE_OK);
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < 3; s++) {
         struct scheduler_stream *stream = &bed->streams[s];
         memset(stream->hash, 0xa0 + s, sizeof stream->hash);
         memset(stream->family, 0xb0 + s, sizeof stream->family);
         memset(stream->fingerprint, 0xf0 + s, sizeof stream->fingerprint);
         stream->items = 100;
-        stream->uses_epoch = s == 0;
+        stream->uses_epoch = s != 1;
         stream->pipeline.block_rows = 8;
     }
 }
@@ -140,6 +140,7 @@ static void note(struct bed *bed, const struct worker_action *action)
         break;
     case WORKER_SEND_WAIT:
         bed->requests[action->request].waits++;
+        bed->requests[action->request].wait_ms = action->time_ms;
         break;
     case WORKER_SEND_PING:
         bed->pings++;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A bed for the worker's machine: two streams, some connections, and a book of all that it answered. */
+/* A bed for the worker's machine: up to three streams, some connections, and a book of all that it answered. */
 #ifndef TESTS_UNIT_WORKER_BED_H
 #define TESTS_UNIT_WORKER_BED_H
 
@@ -21,12 +21,13 @@ struct bed_request {
     struct worker_action action; /* the answer */
     char text[128];
     int waits;
+    uint32_t wait_ms; /* as the last of them said */
 };
 
 struct bed {
     struct worker_core *core;
     int64_t now_ns;
-    struct scheduler_stream streams[2]; /* [0] uses the epoch, [1] does not */
+    struct scheduler_stream streams[3]; /* [0] uses the epoch, [1] does not, [2] does */
     struct bed_request requests[BED_REQUESTS];
     uint64_t next_request;
     struct worker_action making[BED_MAKING];

@@ -13,11 +13,12 @@ enum { LEARN = 2, AGAIN = 20 }; /* as bed_start says */
 static struct bed bed;
 
 /* Job "a" reads stream 0, job "b" stream 1; all blocks are ours. */
-static uint64_t begin(int blocks, uint32_t making_max)
+static uint64_t begin_with(int blocks, uint32_t making_max, uint64_t items)
 {
     bed_start(&bed, blocks, making_max, 16);
     bed_relate(&bed);
     for (int s = 0; s < 2; s++) {
+        bed.streams[s].items = items;
         bed_add_stream(&bed, s);
         bed_plan(&bed, s, 3, 1);
     }
@@ -25,6 +26,18 @@ static uint64_t begin(int blocks, uint32_t making_max)
     assert_int_equal(bed_open(&bed, connection, 0, "a", 0)->answer, WORKER_SEND_OPENED);
     assert_int_equal(bed_open(&bed, connection, 1, "b", 0)->answer, WORKER_SEND_OPENED);
     return connection;
+}
+
+static uint64_t begin(int blocks, uint32_t making_max)
+{
+    return begin_with(blocks, making_max, 100);
+}
+
+/* All that is in the making, but nothing that begins by that. */
+static void make_these(void)
+{
+    for (int left = bed.making_count; left > 0; left--)
+        bed_made(&bed, left - 1, BASE_OK);
 }
 
 static struct bed_request *get(uint64_t connection, int stream, uint32_t epoch, uint64_t block)
@@ -332,6 +345,139 @@ static void test_nothing_goes_along_while_draining(void **state)
     bed_stop(&bed);
 }
 
+/* Job "b" is an epoch behind "a", and there is memory for all that goes along. What is made for later is no reason to let it wait now. */
+static void test_what_goes_along_starves_nobody(void **state)
+{
+    (void)state;
+    enum { AHEAD = 8, ENDS = 300 };
+    uint64_t connection = begin_with(2048, 1, 8 * 1024), asked[2] = {0}, served[2] = {0};
+    learn(connection);
+    for (int n = 0; n < ENDS; n++) {
+        for (int s = 0; s < 2; s++)
+            for (; asked[s] < served[s] + AHEAD; asked[s]++)
+                get(connection, s, s == 0 ? 2 : 1, asked[s]);
+        bool of_b = bed.making[0].stream == &bed.streams[1];
+        bed.now_ns += 8 * BED_MS;
+        make_these();
+        bed_send_all(&bed);
+        served[of_b]++;
+    }
+    assert_true(bed.together > 0);
+    assert_in_range(served[1], ENDS / 3 - 20, ENDS / 2);
+    bed_stop(&bed);
+}
+
+enum asked { NEVER, WHILE_MADE, WHEN_READY };
+
+static void make_at_great_cost(uint64_t block)
+{
+    worker_core_made(bed.core, bed.now_ns, block,
+                     &(struct worker_made){.cost_ns = 1000 * BED_MS, .cpu_ns = 10 * BED_MS});
+    bed_take(&bed);
+}
+
+/* Who has had 500 ms more than the other lets it go first, however urgent it is. */
+static void test_what_goes_along_is_paid_for_when_it_is_asked_for(void **state)
+{
+    (void)state;
+    for (enum asked asked = NEVER; asked <= WHEN_READY; asked++) {
+        uint64_t connection = begin(16, 1);
+        learn(connection);
+        get(connection, 0, 1, 3);
+        assert_int_equal(bed.making_count, 2);
+        uint64_t leader = bed.making[0].block, beside = bed.making[1].block;
+        bed.making_count = 0;
+        struct worker_get urgent = bed_get_of(&bed, 0, 1, 5), patient = bed_get_of(&bed, 1, 2, 7);
+        urgent.slack_ms = 0;
+        patient.slack_ms = 60000;
+        bed_send(&bed, connection, urgent);
+        bed_send(&bed, connection, patient);
+        if (asked == WHILE_MADE)
+            get(connection, 1, 1, 3);
+        make_at_great_cost(beside);
+        if (asked == WHEN_READY)
+            assert_int_equal(get(connection, 1, 1, 3)->answer, WORKER_SEND_DATA);
+        assert_int_equal(bed.making_count, 0);
+        make_at_great_cost(leader);
+        assert_ptr_equal(bed.making[0].stream, &bed.streams[asked == NEVER]);
+        bed_make_all(&bed);
+        bed_stop(&bed);
+    }
+}
+
+/* Staging of four, where one of three siblings finds no memory that is used later: the cost is that of the two others. */
+static void test_the_cost_is_borne_by_those_that_went(void **state)
+{
+    (void)state;
+    uint64_t connection = begin(4, 4);
+    memcpy(bed.streams[2].family, bed.streams[0].family, sizeof bed.streams[2].family);
+    bed_add_stream(&bed, 2);
+    bed_plan(&bed, 2, 3, 1);
+    bed_open(&bed, connection, 2, "c", 0);
+    for (uint64_t block = 0; block < LEARN; block++)
+        for (int s = 0; s < 3; s++) {
+            get(connection, s, 0, block);
+            bed_make_all(&bed);
+            bed_send_all(&bed);
+        }
+    for (int s = 1; s < 3; s++)
+        mark(connection, s, 2, 0);
+    for (uint64_t block = 0; block < 3; block++) {
+        struct worker_get asked = bed_get_of(&bed, 0, 1, block);
+        asked.mark_position = 0;
+        bed_send(&bed, connection, asked);
+        bed_make_all(&bed);
+        bed_send_all(&bed);
+    }
+    for (int s = 0; s < 3; s++) /* block 0 is passed, 1 and 2 are used sooner than 3 */
+        mark(connection, s, 1, s == 0 ? 8 : 0);
+    struct worker_get asked = bed_get_of(&bed, 0, 1, 3);
+    asked.mark_position = 8;
+    bed_send(&bed, connection, asked);
+    assert_int_equal(bed.making_count, 2);
+    assert_int_equal(state_of(0, 1, 0), WORKER_ABSENT);
+    assert_int_equal(state_of(0, 1, 1), WORKER_READY);
+    uint64_t leader = bed.making[0].block, beside = bed.making[1].block;
+    bed.making_count = 0;
+    make_at_great_cost(leader);
+    make_at_great_cost(beside);
+    bed_send_all(&bed);
+    struct bed_request *next = get(connection, 0, 1, 9);
+    bed.now_ns += WORKER_TICK_MS * BED_MS;
+    worker_core_tick(bed.core, bed.now_ns);
+    bed_take(&bed);
+    assert_in_range(next->wait_ms, (7 + 500 / 8) / 2 - 1, (7 + 500 / 8) / 2 + 1); /* half of a block's mean */
+    bed_make_all(&bed);
+    bed_stop(&bed);
+}
+
+/* What was not asked for did not wait: it says nothing of the queue. */
+static void test_what_goes_along_did_not_queue(void **state)
+{
+    (void)state;
+    enum { AHEAD = 8, ENDS = AGAIN - 2 };
+    double queue_ms[2];
+    for (int alone = 0; alone < 2; alone++) {
+        uint64_t connection = begin_with(2048, 1, 8 * 1024), asked = 0;
+        learn(connection);
+        if (alone)
+            worker_core_stream_remove(bed.core, bed.now_ns, bed.streams[1].hash);
+        for (uint64_t n = 0; n < ENDS; n++) {
+            for (; asked < n + AHEAD; asked++)
+                get(connection, 0, 1, asked);
+            bed.now_ns += 8 * BED_MS;
+            make_these();
+            bed_send_all(&bed);
+        }
+        struct worker_counts counts;
+        worker_core_counts(bed.core, bed.now_ns, &counts);
+        queue_ms[alone] = counts.queue_ms;
+        assert_int_equal(bed.together, alone ? 0 : ENDS + 1);
+        bed_stop(&bed);
+    }
+    assert_true(queue_ms[1] > 40 && queue_ms[0] > 0.99 * queue_ms[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -345,6 +491,10 @@ int main(void)
         cmocka_unit_test(test_a_stream_removed_in_the_middle),
         cmocka_unit_test(test_what_failed_is_made_alone),
         cmocka_unit_test(test_nothing_goes_along_while_draining),
+        cmocka_unit_test(test_what_goes_along_starves_nobody),
+        cmocka_unit_test(test_what_goes_along_is_paid_for_when_it_is_asked_for),
+        cmocka_unit_test(test_the_cost_is_borne_by_those_that_went),
+        cmocka_unit_test(test_what_goes_along_did_not_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

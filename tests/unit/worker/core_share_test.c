@@ -501,8 +501,7 @@ static int makes_beside(int stream, int staged, bool paused, int *pressed)
     *pressed = bed.makes_of[WORKER_CAUSE_PRESSURE] - pressed_before;
     struct worker_counts counts;
     worker_core_counts(bed.core, bed.now_ns, &counts);
-    if (0)
-        assert_int_equal(counts.claims_dormant, paused ? 1 : 0);
+    assert_int_equal(counts.claims_dormant, paused ? 1 : 0);
     int makes = bed.makes - before;
     if (paused) { /* it comes back: what it needs is made again, at its charge */
         int late = bed.makes_of[WORKER_CAUSE_LATE];

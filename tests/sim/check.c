@@ -59,13 +59,6 @@ void sim_check_together(struct sim_rank *rank)
                  u64(launch->start.position));
 }
 
-/* A job reads one stream. */
-void sim_check_stream(struct sim_rank *rank, const struct sim_stream *given)
-{
-    if (given != rank->stream)
-        sim_fail(rank->world, "stream", "%s/%u is given another stream", rank->job->name, rank->rank);
-}
-
 /* Step s of an epoch holds positions [s*W*B, (s+1)*W*B), rank r the r-th run of B: `drop`, `pad`, `exact`. */
 void sim_check_step(struct sim_rank *rank, const struct client_step *step, const struct sim_step *wanted)
 {
@@ -151,7 +144,7 @@ void sim_check_even(struct sim_job *job)
                      u64(launch->ranks[i]->taken), u64(launch->whole));
 }
 
-/* Generations fence off processes of an earlier start, and nobody else. */
+/* Generations fence off processes of an earlier start, and nobody else; a job reads one stream. */
 void sim_check_fenced(struct sim_rank *rank)
 {
     const struct sim_launch *launch = rank->launch;

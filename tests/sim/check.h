@@ -10,7 +10,6 @@
 void sim_check_start(struct sim_rank *rank);
 void sim_check_resume(struct sim_rank *rank, struct scheduler_cursor wanted);
 void sim_check_together(struct sim_rank *rank);
-void sim_check_stream(struct sim_rank *rank, const struct sim_stream *given);
 void sim_check_step(struct sim_rank *rank, const struct client_step *step, const struct sim_step *wanted);
 void sim_check_row(struct sim_rank *rank, const struct client_step *step, const struct sim_step *wanted,
                    uint32_t row);

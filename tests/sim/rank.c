@@ -89,8 +89,6 @@ static void later(struct sim_rank *rank, int64_t after_ns)
 static void take_plan(struct sim_rank *rank, const struct sim_answer *answer)
 {
     rank->revision = answer->revision;
-    if (answer->stream)
-        sim_check_stream(rank, answer->stream);
     if (answer->plan && (!rank->plan || answer->plan->plan.version > rank->plan->plan.version))
         rank->plan = answer->plan;
     if (answer->plan)
@@ -168,10 +166,12 @@ void sim_rank_answer(struct sim_rank *rank, struct sim_call *call)
         on_opened(rank, call);
         return;
     }
-    if (call->code == BASE_OK) {
+    /* A long poll may be answered with what a later start of the job was given: client/src/control.c ends, too. */
+    bool another = call->code == BASE_OK && call->answer.stream && call->answer.stream != rank->stream;
+    if (call->code == BASE_OK && !another) {
         take_plan(rank, &call->answer);
         sim_rank_drive(rank);
-    } else if (call->code == BASE_CONFLICT) {
+    } else if (call->code == BASE_CONFLICT || another) {
         sim_trace(rank->world, "%s/%u is told that it is over", rank->job->name, rank->rank);
         sim_job_fenced(rank);
         return;

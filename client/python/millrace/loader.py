@@ -89,7 +89,7 @@ class Loader:
         if views != 1:
             raise UnsupportedError(f"views={views}: this build makes one view of a sample")
         if str(device) != "cpu":
-            raise UnsupportedError(f"device={str(device)!r}: batches are brought to a GPU by gpu_ingest, which is not in this build yet; use "
+            raise UnsupportedError(f"device={str(device)!r}: the package does not bring batches to a GPU by gpu_ingest yet; use "
                                    "device='cpu' and move tensors yourself")
         if not 1 <= batch_size <= 65535 or not 1 <= look_ahead <= 1024:
             raise InvalidError(f"batch_size={batch_size} must be 1 to 65535, look_ahead={look_ahead} 1 to 1024")

@@ -144,7 +144,7 @@ void worker_block_requeue(struct worker_core *core, uint32_t index, int64_t now_
     block->text = NULL;
     block->since_ns = now_ns;
     block->deadline_ns = deadline_ns;
-    block->unasked = false;
+    block->unasked = block->spared = false;
     become(core, block, WORKER_QUEUED);
     worker_share_put(core, index, asker);
 }
@@ -301,7 +301,7 @@ void worker_block_begin(struct worker_core *core, int64_t now_ns, uint32_t index
     block->since_ns = now_ns;
     block->offset = offset;
     block->size_bytes = stream->block_bytes;
-    block->part = 1;
+    block->part = block->pays = 1;
     block->group = 0;
 }
 
@@ -419,7 +419,7 @@ void worker_core_made(struct worker_core *core, int64_t now_ns, uint64_t handle,
         return;
     uint32_t index = (uint32_t)handle, stream = block->stream;
     worker_siblings_made(core, block, made);
-    worker_share_settle(core, index, (double)made->cost_ns * block->part);
+    worker_share_settle(core, index, (double)made->cost_ns);
     if (made->code == BASE_OK) {
         ready(core, index, made);
     } else if (base_error_class(made->code) == BASE_CLASS_RETRYABLE) {

@@ -90,8 +90,10 @@ struct worker_block {
     uint32_t first_waiter, waiters, pins, attempts;
     uint32_t group; /* MAKING with siblings: whose cost it tells (siblings.c) */
     double part;    /* MAKING: of the making's cost; 1: alone */
+    double pays;    /* MAKING: that, and parts of those that are spared */
     bool rides;     /* MAKING: beside the block that the action names first */
     bool unasked; /* MAKING, READY: it went along, and nobody has asked for it yet, so that nobody has paid */
+    bool spared;  /* MAKING: it went along while its account was far ahead, which does not pay */
     double owed_ns; /* READY, unasked: what it cost */
     char *text;     /* RESTING: why; owned */
 };
@@ -217,7 +219,10 @@ uint32_t worker_share_next(const struct worker_core *core);                   /*
 void worker_share_start(struct worker_core *core,
                         uint32_t block); /* QUEUED -> MAKING: charged, if asked for */
 void worker_share_settle(struct worker_core *core, uint32_t block,
-                         double cost_ns); /* made, or not; 0: unknown */
+                         double cost_ns); /* made, or not; of the whole making; 0: unknown */
+/* Another one's making takes a QUEUED block along: its account is spared when it would not be served now, so that it does not let
+ * wait what is more urgent to it. */
+void worker_share_spare(struct worker_core *core, uint32_t block);
 /* How many blocks are made before a QUEUED one, about. */
 double worker_share_before(const struct worker_core *core, uint32_t block);
 

@@ -353,12 +353,26 @@ static double guess_ns(const struct worker_core *core, const struct worker_block
     return row_cost_ns * worker_block_rows(stream, block->number);
 }
 
+/* That cost would put an account farther ahead of the last one that waits than the window: what is queued in it would not be served. */
+static bool is_too_much(const struct worker_core *core, uint32_t index, double cost_ns)
+{
+    const struct worker_share *share = share_at(core, index);
+    return stands_at(core, share) + cost_ns / share->weight >
+           least_had(core) + (double)WORKER_SHARE_WINDOW_NS;
+}
+
+void worker_share_spare(struct worker_core *core, uint32_t index)
+{
+    struct worker_block *block = worker_block_at(core, index);
+    block->spared = is_too_much(core, block->share, guess_ns(core, block));
+}
+
 void worker_share_start(struct worker_core *core, uint32_t index)
 {
     struct worker_block *block = worker_block_at(core, index);
     core->virtual_ns = later(core->virtual_ns, least_had(core));
     dequeue(core, index);
-    block->charged_ns = block->unasked ? 0 : guess_ns(core, block);
+    block->charged_ns = block->unasked || block->spared ? 0 : guess_ns(core, block);
     charge(core, share_at(core, block->share), block->charged_ns);
 }
 
@@ -374,26 +388,28 @@ void worker_share_ask(struct worker_core *core, uint32_t index, uint32_t asker)
 {
     struct worker_block *block = worker_block_at(core, index);
     uint32_t payer = charged_to_asker(block->cause) ? asker : core->streams[block->stream]->share;
-    if (!block->unasked)
-        return;
+    bool paid = !block->unasked || block->spared;
     block->unasked = false;
-    if (block->state == WORKER_READY) {
-        charge_late(core, payer, block->owed_ns);
-    } else {
-        share_at(core, payer)->keepers++;
-        worker_share_release(core, block->share);
-        block->share = payer;
-        block->charged_ns = guess_ns(core, block);
-        charge_late(core, payer, block->charged_ns);
-    }
+    if (paid)
+        return;
+    double cost_ns = block->state == WORKER_READY ? block->owed_ns : guess_ns(core, block);
+    block->spared = is_too_much(core, payer, cost_ns);
+    if (!block->spared)
+        charge_late(core, payer, cost_ns);
+    if (block->state == WORKER_READY)
+        return;
+    block->charged_ns = cost_ns;
+    share_at(core, payer)->keepers++;
+    worker_share_release(core, block->share);
+    block->share = payer;
 }
 
 void worker_share_settle(struct worker_core *core, uint32_t index, double cost_ns)
 {
     struct worker_block *block = worker_block_at(core, index);
-    block->owed_ns = cost_ns;
-    if (cost_ns > 0 && !block->unasked)
-        charge(core, share_at(core, block->share), cost_ns - block->charged_ns);
+    block->owed_ns = cost_ns * block->part;
+    if (cost_ns > 0 && !block->unasked && !block->spared)
+        charge(core, share_at(core, block->share), cost_ns * block->pays - block->charged_ns);
     worker_share_release(core, block->share);
 }
 

@@ -258,17 +258,34 @@ struct together {
     uint32_t blocks[MEMBERS], count;
 };
 
+/* The first one, whose turn it is, pays for those that are spared, but no more than it would cost alone. */
+static double first_pays(const struct worker_core *core, const struct together *together,
+                         const struct group *group)
+{
+    const struct worker_block *first = worker_block_at(core, together->blocks[0]);
+    double all = a_row(&group->together), most = a_row(&core->streams[first->stream]->alone),
+           pays = first->part;
+    for (uint32_t i = 1; i < together->count; i++)
+        if (worker_block_at(core, together->blocks[i])->spared)
+            pays += worker_block_at(core, together->blocks[i])->part;
+    if (pays * all > most)
+        pays = most / all;
+    return pays > first->part ? pays : first->part;
+}
+
 /* Each one's part of what the making costs: as it would be alone. */
-static void share_cost(const struct worker_core *core, const struct together *together, uint32_t group)
+static void share_cost(const struct worker_core *core, const struct together *together,
+                       const struct group *group, bool whole)
 {
     double sum = 0;
     for (uint32_t i = 0; i < together->count; i++)
         sum += a_row(&core->streams[worker_block_at(core, together->blocks[i])->stream]->alone);
     for (uint32_t i = 0; i < together->count; i++) {
         struct worker_block *block = worker_block_at(core, together->blocks[i]);
-        block->part = a_row(&core->streams[block->stream]->alone) / sum;
-        block->group = group;
+        block->part = block->pays = a_row(&core->streams[block->stream]->alone) / sum;
+        block->group = whole ? group->id : 0;
     }
+    worker_block_at(core, together->blocks[0])->pays = first_pays(core, together, group);
 }
 
 static void join(struct worker_core *core, int64_t now_ns, const struct candidate *candidate,
@@ -294,6 +311,7 @@ static void join(struct worker_core *core, int64_t now_ns, const struct candidat
             return; /* the machine is broken */
         worker_block_at(core, index)->unasked = true;
     }
+    worker_share_spare(core, index);
     worker_block_begin(core, now_ns, index, offset);
     struct worker_block *block = worker_block_at(core, index);
     block->rides = true;
@@ -324,7 +342,7 @@ void worker_siblings_join(struct worker_core *core, int64_t now_ns, uint32_t ind
     for (uint32_t i = 0; i < count; i++)
         join(core, now_ns, &candidates[i], &together, action);
     if (together.count > 1) /* fewer than the group: not what that would cost */
-        share_cost(core, &together, together.count == count + 1 ? group->id : 0);
+        share_cost(core, &together, group, together.count == count + 1);
 }
 
 void worker_siblings_fini(struct worker_core *core)

@@ -10,6 +10,12 @@
 
 void bed_start(struct bed *bed, int blocks, uint32_t making_max, uint32_t requests_max)
 {
+    bed_start_learning(bed, blocks, making_max, requests_max, 20);
+}
+
+void bed_start_learning(struct bed *bed, int blocks, uint32_t making_max, uint32_t requests_max,
+                        uint32_t learn_again)
+{
     memset(bed, 0, sizeof *bed);
     bed->now_ns = BED_MS;
     bed->next_request = 1;
@@ -19,7 +25,7 @@ void bed_start(struct bed *bed, int blocks, uint32_t making_max, uint32_t reques
                                           .making_max = making_max,
                                           .requests_max = requests_max,
                                           .learn_blocks = 2,
-                                          .learn_again = 20};
+                                          .learn_again = learn_again};
     assert_int_equal(worker_core_create(&bed->core, &options, NULL), BASE_OK);
     for (int s = 0; s < 3; s++) {
         struct scheduler_stream *stream = &bed->streams[s];

@@ -42,6 +42,9 @@ struct bed {
 
 /* Items 100, block rows 8, block bytes 8192; staging for `blocks` blocks. */
 void bed_start(struct bed *bed, int blocks, uint32_t making_max, uint32_t requests_max);
+/* Where sharing pays it is learnt anew after so many blocks. */
+void bed_start_learning(struct bed *bed, int blocks, uint32_t making_max, uint32_t requests_max,
+                        uint32_t learn_again);
 void bed_stop(struct bed *bed);
 void bed_add_stream(struct bed *bed, int stream);
 /* Slot i's home: BED_ME when i % of == 0, else BED_OTHER. */

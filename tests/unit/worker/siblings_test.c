@@ -13,9 +13,9 @@ enum { LEARN = 2, AGAIN = 20 }; /* as bed_start says */
 static struct bed bed;
 
 /* Job "a" reads stream 0, job "b" stream 1; all blocks are ours. */
-static uint64_t begin_with(int blocks, uint32_t making_max, uint64_t items)
+static uint64_t begin_with(int blocks, uint32_t making_max, uint64_t items, uint32_t again)
 {
-    bed_start(&bed, blocks, making_max, 16);
+    bed_start_learning(&bed, blocks, making_max, 16, again);
     bed_relate(&bed);
     for (int s = 0; s < 2; s++) {
         bed.streams[s].items = items;
@@ -30,7 +30,7 @@ static uint64_t begin_with(int blocks, uint32_t making_max, uint64_t items)
 
 static uint64_t begin(int blocks, uint32_t making_max)
 {
-    return begin_with(blocks, making_max, 100);
+    return begin_with(blocks, making_max, 100, AGAIN);
 }
 
 /* All that is in the making, but nothing that begins by that. */
@@ -350,7 +350,7 @@ static void test_what_goes_along_starves_nobody(void **state)
 {
     (void)state;
     enum { AHEAD = 8, ENDS = 300 };
-    uint64_t connection = begin_with(2048, 1, 8 * 1024), asked[2] = {0}, served[2] = {0};
+    uint64_t connection = begin_with(2048, 1, 8 * 1024, 1000), asked[2] = {0}, served[2] = {0};
     learn(connection);
     for (int n = 0; n < ENDS; n++) {
         for (int s = 0; s < 2; s++)
@@ -367,38 +367,95 @@ static void test_what_goes_along_starves_nobody(void **state)
     bed_stop(&bed);
 }
 
+enum reader { A, B, C, D, READERS };
+
+static void ask_ahead(const uint64_t connections[], uint64_t asked[], uint64_t upto, enum reader reader)
+{
+    for (; asked[reader] < upto; asked[reader]++) {
+        static const int streams[READERS] = {0, 1, 2, 1};
+        struct worker_get want = bed_get_of(&bed, streams[reader], reader == D ? 1 : 2, asked[reader]);
+        want.slack_ms = reader == D ? 0 : 1000;
+        bed_send(&bed, connections[reader], want);
+    }
+}
+
+/* Jobs "b" and "d" read stream 1, "b" beside "a" of stream 0, "d" an epoch behind and most urgently. That "b" has its blocks with those
+ * of "a", before or after it asks for them, lets neither "d" wait, nor "c", who reads what is no sibling. */
+static void test_a_fellow_of_what_goes_along_does_not_starve(void **state)
+{
+    (void)state;
+    enum { AHEAD = 8, ENDS = 360 };
+    for (uint64_t behind = 0; behind <= AHEAD;
+         behind += AHEAD) { /* "b" asks for what is queued, or is ready */
+        uint64_t connection = begin_with(2048, 1, 8 * 1024, 1000);
+        uint64_t connections[READERS] = {connection, connection, connection, bed_connect(&bed)};
+        uint64_t made[READERS] = {0}, asked[READERS] = {0};
+        bed.streams[2].items = 8 * 1024;
+        bed_add_stream(&bed, 2);
+        bed_open(&bed, connections[C], 2, "c", 0);
+        bed_open(&bed, connections[D], 1, "d", 0);
+        learn(connection);
+        for (int n = 0; n < ENDS; n++) {
+            for (enum reader reader = A; reader < READERS; reader++)
+                ask_ahead(connections, asked,
+                          made[reader == B ? A : reader] + AHEAD - (reader == B ? behind : 0), reader);
+            const struct worker_action *making = &bed.making[0];
+            made[making->epoch == 1 ? D : making->stream == &bed.streams[2] ? C : A]++;
+            bed.now_ns += 8 * BED_MS;
+            make_these();
+            bed_send_all(&bed);
+        }
+        assert_true((uint64_t)bed.together >= made[A]);
+        assert_in_range(made[C], ENDS * 3 / 10, ENDS * 4 / 10);
+        assert_in_range(made[D], ENDS * 3 / 10, ENDS * 4 / 10);
+        bed_stop(&bed);
+    }
+}
+
 enum asked { NEVER, WHILE_MADE, WHEN_READY };
 
-static void make_at_great_cost(uint64_t block)
+static void make_at_cost(uint64_t block, int64_t cost_ms)
 {
     worker_core_made(bed.core, bed.now_ns, block,
-                     &(struct worker_made){.cost_ns = 1000 * BED_MS, .cpu_ns = 10 * BED_MS});
+                     &(struct worker_made){.cost_ns = cost_ms * BED_MS, .cpu_ns = 10 * BED_MS});
     bed_take(&bed);
 }
 
-/* Who has had 500 ms more than the other lets it go first, however urgent it is. */
+/* The first making of two, with all that is told of it. */
+static void take_pair(uint64_t pair[2])
+{
+    assert_int_equal(bed.making_count, 2);
+    pair[0] = bed.making[0].block;
+    pair[1] = bed.making[1].block;
+    bed.making_count = 0;
+}
+
+/* Stream 0 has had 140 ms, a window and more. Had stream 1 nothing it goes first, however urgent the other is. */
 static void test_what_goes_along_is_paid_for_when_it_is_asked_for(void **state)
 {
     (void)state;
     for (enum asked asked = NEVER; asked <= WHEN_READY; asked++) {
-        uint64_t connection = begin(16, 1);
+        uint64_t connection = begin(16, 1), pair[2];
         learn(connection);
         get(connection, 0, 1, 3);
-        assert_int_equal(bed.making_count, 2);
-        uint64_t leader = bed.making[0].block, beside = bed.making[1].block;
-        bed.making_count = 0;
+        take_pair(pair);
         struct worker_get urgent = bed_get_of(&bed, 0, 1, 5), patient = bed_get_of(&bed, 1, 2, 7);
         urgent.slack_ms = 0;
         patient.slack_ms = 60000;
-        bed_send(&bed, connection, urgent);
         bed_send(&bed, connection, patient);
+        mark(connection, 1, 1, 24);
+        get(connection, 0, 1, 4);
+        make_at_cost(pair[1], 140);
+        make_at_cost(pair[0], 140);
+        take_pair(pair);
+        bed_send(&bed, connection, urgent);
         if (asked == WHILE_MADE)
-            get(connection, 1, 1, 3);
-        make_at_great_cost(beside);
+            get(connection, 1, 1, 4);
+        make_at_cost(pair[1], 140);
         if (asked == WHEN_READY)
-            assert_int_equal(get(connection, 1, 1, 3)->answer, WORKER_SEND_DATA);
+            assert_int_equal(get(connection, 1, 1, 4)->answer, WORKER_SEND_DATA);
         assert_int_equal(bed.making_count, 0);
-        make_at_great_cost(leader);
+        make_at_cost(pair[0], 140);
         assert_ptr_equal(bed.making[0].stream, &bed.streams[asked == NEVER]);
         bed_make_all(&bed);
         bed_stop(&bed);
@@ -439,8 +496,8 @@ static void test_the_cost_is_borne_by_those_that_went(void **state)
     assert_int_equal(state_of(0, 1, 1), WORKER_READY);
     uint64_t leader = bed.making[0].block, beside = bed.making[1].block;
     bed.making_count = 0;
-    make_at_great_cost(leader);
-    make_at_great_cost(beside);
+    make_at_cost(leader, 1000);
+    make_at_cost(beside, 1000);
     bed_send_all(&bed);
     struct bed_request *next = get(connection, 0, 1, 9);
     bed.now_ns += WORKER_TICK_MS * BED_MS;
@@ -455,10 +512,10 @@ static void test_the_cost_is_borne_by_those_that_went(void **state)
 static void test_what_goes_along_did_not_queue(void **state)
 {
     (void)state;
-    enum { AHEAD = 8, ENDS = AGAIN - 2 };
+    enum { AHEAD = 8, ENDS = 300 };
     double queue_ms[2];
     for (int alone = 0; alone < 2; alone++) {
-        uint64_t connection = begin_with(2048, 1, 8 * 1024), asked = 0;
+        uint64_t connection = begin_with(2048, 1, 8 * 1024, 1000), asked = 0;
         learn(connection);
         if (alone)
             worker_core_stream_remove(bed.core, bed.now_ns, bed.streams[1].hash);
@@ -494,6 +551,7 @@ int main(void)
         cmocka_unit_test(test_what_goes_along_starves_nobody),
         cmocka_unit_test(test_what_goes_along_is_paid_for_when_it_is_asked_for),
         cmocka_unit_test(test_the_cost_is_borne_by_those_that_went),
+        cmocka_unit_test(test_a_fellow_of_what_goes_along_does_not_starve),
         cmocka_unit_test(test_what_goes_along_did_not_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,8 @@
  */
 #include "tests/unit/worker/bed.h"
 
+#include "worker/machine.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -303,6 +305,36 @@ static void settle(void)
         assert_int_not_equal(bed.requests[r].state, BED_OPEN);
 }
 
+/* What is counted is what is there. */
+static void check_books(void)
+{
+    const struct worker_core *core = bed.core;
+    uint64_t evictable_bytes = 0, riding = 0, keepers = 0, kept = 0;
+    for (uint32_t i = 0; i < core->blocks.count; i++) {
+        const struct worker_block *block = worker_block_at(core, i);
+        if (!block->slot.used)
+            continue;
+        if (block->state == WORKER_READY && block->pins == 0)
+            evictable_bytes += worker_arena_round(block->size_bytes);
+        riding += block->rides;
+        kept += block->state == WORKER_QUEUED || block->state == WORKER_MAKING;
+    }
+    for (uint32_t i = 0; i < core->stream_capacity; i++) {
+        const struct worker_stream *stream = core->streams[i];
+        kept += stream != NULL;
+        for (uint32_t c = 0; stream && c < stream->claims.count; c++)
+            kept += stream->claims.items[c].share != WORKER_NONE;
+    }
+    for (uint32_t i = 0; i < core->shares.count; i++) {
+        const struct worker_share *share = worker_slots_at(&core->shares, i);
+        if (share->slot.used)
+            keepers += share->keepers;
+    }
+    assert_true(core->evictable_bytes == evictable_bytes);
+    assert_true(core->counts.blocks_riding == riding);
+    assert_true(keepers == kept);
+}
+
 static void run(uint64_t seed)
 {
     random_state = seed * 7919 + 1;
@@ -323,6 +355,7 @@ static void run(uint64_t seed)
         remember();
         event();
         check_evictions();
+        check_books();
         forget_gone();
         close_dropped();
         forget_gone();

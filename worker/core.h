@@ -58,6 +58,8 @@
 #define WORKER_LEARN_AGAIN 1000 /* learn_again, if 0 */
 #define WORKER_MARK_MS 1000     /* trainers tell their low-waters at least so often */
 #define WORKER_DORMANT_MS 5000  /* without a move while others of the stream move: the claim does not count */
+#define WORKER_STILL_MS                                                                                      \
+    30000 /* no claim of a stream moved for so long: nothing that is not asked for is made for it */
 #define WORKER_WEIGHT_LEAST 0.001 /* weights of jobs are kept between these */
 #define WORKER_WEIGHT_MOST 1000.0
 /* How far slack may go before fairness: core time by unit of weight. Any two that wait all the time are never farther

@@ -4,7 +4,7 @@
  *
  * Streams of a family have the same item at the same position, so that block (epoch, number) of each of them takes
  * the same items. When one is about to be made, those siblings' are made with it that are queued here, or are absent and will be
- * asked for here: this worker is their home, a live claim will use them, and their memory is free or held by what is
+ * asked for here: this worker is their home, a live claim will use them, one of the stream has moved lately, and their memory is free or held by what is
  * used later. What comes of it is ordinary: who asks finds the block MAKING or READY, and pays its part then.
  *
  * Whether it pays is measured, for each set of streams, in prep CPU a row:
@@ -15,6 +15,8 @@
  *     +--------------------------+---+--------------------------+        after 1000 blocks
  */
 #include "worker/machine.h"
+
+#include "base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -188,7 +190,8 @@ static bool are_siblings(const struct worker_stream *a, const struct worker_stre
 }
 
 /* A failed block is made alone: nobody suffers for what only another's substitute needs. */
-static bool may_join(struct worker_core *core, const struct worker_block *block, struct candidate *candidate)
+static bool may_join(struct worker_core *core, int64_t now_ns, const struct worker_block *block,
+                     struct candidate *candidate)
 {
     struct worker_stream *stream = core->streams[candidate->stream];
     candidate->block = worker_block_find(core, candidate->stream, block->epoch, block->number);
@@ -197,7 +200,8 @@ static bool may_join(struct worker_core *core, const struct worker_block *block,
         candidate->next_use = 0;
         return queued->state == WORKER_QUEUED && queued->attempts == 0;
     }
-    if (worker_request_home(stream, block->epoch, block->number) != core->options.worker)
+    if (worker_request_home(stream, block->epoch, block->number) != core->options.worker ||
+        now_ns - stream->claims.heard_ns >= WORKER_STILL_MS * BASE_NS_PER_MS)
         return false;
     if (!worker_claims_sort(&stream->claims)) {
         core->broken = true;
@@ -210,7 +214,8 @@ static bool may_join(struct worker_core *core, const struct worker_block *block,
 }
 
 /* Those used soonest, as far as there is memory for all of them. */
-static uint32_t find_candidates(struct worker_core *core, uint32_t index, struct candidate *found)
+static uint32_t find_candidates(struct worker_core *core, int64_t now_ns, uint32_t index,
+                                struct candidate *found)
 {
     const struct worker_block *block = worker_block_at(core, index);
     uint64_t bytes = 0;
@@ -218,7 +223,7 @@ static uint32_t find_candidates(struct worker_core *core, uint32_t index, struct
     for (uint32_t i = 0; i < core->stream_capacity; i++) {
         struct candidate candidate = {.stream = i};
         if (!core->streams[i] || !are_siblings(core->streams[i], core->streams[block->stream]) ||
-            !may_join(core, block, &candidate))
+            !may_join(core, now_ns, block, &candidate))
             continue;
         uint32_t at = count < WORKER_SIBLINGS ? count++ : WORKER_SIBLINGS;
         for (; at > 0 && candidate.next_use < found[at - 1].next_use; at--)
@@ -334,7 +339,7 @@ void worker_siblings_join(struct worker_core *core, int64_t now_ns, uint32_t ind
     uint32_t stream = worker_block_at(core, index)->stream;
     if (worker_block_at(core, index)->attempts > 0)
         return;
-    uint32_t count = find_candidates(core, index, candidates);
+    uint32_t count = find_candidates(core, now_ns, index, candidates);
     struct group *group = count > 0 ? group_of(core, stream, candidates, count) : NULL;
     if (!group || !pays(core, group))
         return;

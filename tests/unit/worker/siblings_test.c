@@ -367,6 +367,30 @@ static void test_what_goes_along_starves_nobody(void **state)
     bed_stop(&bed);
 }
 
+/* "b" stopped, and its stream's clock with it: nothing is made for it until it moves again. */
+static void test_nothing_goes_along_for_who_stands_still(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t still_ms;
+        int together;
+    } rows[] = {{WORKER_STILL_MS - 1, 1}, {WORKER_STILL_MS, 0}, {3600000, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint64_t connection = begin(16, 4);
+        learn(connection);
+        bed.now_ns += rows[i].still_ms * BED_MS;
+        get(connection, 0, 1, 3);
+        bed_make_all(&bed);
+        bed_send_all(&bed);
+        assert_int_equal(bed.together, rows[i].together);
+        mark(connection, 1, 1, 8);
+        get(connection, 0, 1, 4);
+        bed_make_all(&bed);
+        assert_int_equal(bed.together, rows[i].together + 1);
+        bed_stop(&bed);
+    }
+}
+
 enum reader { A, B, C, D, READERS };
 
 static void ask_ahead(const uint64_t connections[], uint64_t asked[], uint64_t upto, enum reader reader)
@@ -551,6 +575,7 @@ int main(void)
         cmocka_unit_test(test_what_goes_along_starves_nobody),
         cmocka_unit_test(test_what_goes_along_is_paid_for_when_it_is_asked_for),
         cmocka_unit_test(test_the_cost_is_borne_by_those_that_went),
+        cmocka_unit_test(test_nothing_goes_along_for_who_stands_still),
         cmocka_unit_test(test_a_fellow_of_what_goes_along_does_not_starve),
         cmocka_unit_test(test_what_goes_along_did_not_queue),
     };

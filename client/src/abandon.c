@@ -48,6 +48,7 @@ bool client_abandon_act(struct client_core *core, struct client_action *action)
                 continue;
             *action = (struct client_action){
                 .kind = CLIENT_ACTION_CANCEL, .worker = part->worker, .request = part->number};
+            client_peer_note_cancelled(core, part->worker);
             client_request_drop(core, slot, part);
             core->dirty = true; /* the slot may be free now */
             return true;

@@ -101,11 +101,8 @@ static void forgive_sleep(struct client_core *core)
     if (late_ns < LATE_NS)
         return;
     core->woke_ns = core->now_ns;
-    int64_t moment_ns = late_ns < core->options.stall_ns / 2 ? late_ns : core->options.stall_ns / 2;
-    int64_t least_ns = core->now_ns - core->options.stall_ns + moment_ns;
     for (int i = 0; i < core->peer_count; i++)
-        if (core->peers[i].heard_ns < least_ns)
-            core->peers[i].heard_ns = least_ns;
+        client_peer_forgive(core, &core->peers[i], late_ns);
 }
 
 static void begin_round(struct client_core *core)

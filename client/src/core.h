@@ -13,7 +13,8 @@
  *                        +-------------------------------------+  no rows (tail exact)
  *
  * Seek makes all that are not HELD ABANDONED: their requests are cancelled, and they are FREE as soon as nothing is being
- * received into them.
+ * received into them. A worker may be sending what is cancelled all the same: no more than four caps of it, until it comes or
+ * nothing more of it has come for stall_ns.
  *
  * A step's rows are cut into parts: maximal runs of consecutive positions inside one block. Padding rows are
  * not asked for: row i >= distinct is a copy of row i % distinct. One request a part, at one worker at a time:
@@ -50,8 +51,18 @@
  *                          |  the home is lost, says MOVED or RETRY: it is the request, SENT
  *                          +-- lost, MOVED, RETRY, FAIL: as if it had never been
  *
- * An UP peer is silent too long after stall_ns without a frame while requests are outstanding. The pause is
- * back at 100 ms when a part has come. Requests wait for a worker that is connecting for the first time, and
+ * An UP peer is silent too long after its patience without a frame while requests are outstanding, one that is
+ * dialled after twice that. Patience is stall_ns, but on a starved machine that drops workers which live, and all of
+ * their work with them:
+ *
+ *                   lost for silence, or for want of a connection, and UP again: it had not died
+ *   stall_ns -------------------------------------------------> 2 x ------> 4 x ------> 8 x
+ *      ^                                                         |           |           |
+ *      +---- parts come, and 20 s UP without such a silence -----+-----------+-----------+
+ *
+ * When all that are UP owe something and have said nothing for half of stall_ns, it was rather us, or the way to all
+ * of them: none of several is lost before 4 x stall_ns. The time that we slept ourselves (act came later than asked
+ * for) is nobody's silence. The pause is back at 100 ms when a part has come. Requests wait for a worker that is connecting for the first time, and
  * go elsewhere while one is down or coming back. With all candidates down they wait for the first to come up.
  * Nothing here ever gives up, except on permanent errors.
  */
@@ -175,6 +186,8 @@ enum client_placed {
 };
 enum client_placed client_core_place(struct client_core *core, int64_t now_ns, uint64_t worker,
                                      const struct client_arrival *arrival, struct client_place *place);
+/* More bytes of one that goes to scratch. */
+void client_core_stray(struct client_core *core, int64_t now_ns, uint64_t worker);
 /* The placed part is there, verified. `rows`: its to - from rows. */
 void client_core_data(struct client_core *core, int64_t now_ns, uint64_t worker, uint64_t request,
                       const struct wire_row *rows);

@@ -91,11 +91,16 @@ struct client_peer {
     bool doubted;  /* another was quicker, and nothing was heard since */
     bool leaving;  /* in no plan any more: goes when nothing is in flight */
     bool want_open, want_close;
+    bool judged;        /* lost for silence, or for no connection in time, and not UP since */
+    uint8_t excused;    /* doublings of our patience, for it came back after it was judged */
+    uint8_t vain_dials; /* likewise with a connection, for none came */
     uint32_t cap, in_flight;
-    uint32_t owed;    /* cancelled for a quicker one: it may be sending them all the same */
-    int64_t owed_ns;  /* the latest of them */
-    int64_t since_ns; /* when it was first heard of, or is dialled */
+    uint32_t owed;         /* cancelled: it may be sending them all the same */
+    int64_t owed_ns;       /* the first of them, or when more of what nobody waits for came */
+    int64_t well_since_ns; /* UP, and never silent for stall_ns */
+    int64_t since_ns;      /* when it was first heard of, or is dialled */
     int64_t heard_ns;
+    int64_t idle_ns;                 /* since when nothing is asked of it, if so */
     int64_t again_ns;                /* DOWN: dial then; OPENING: send OPEN then */
     int64_t pause_ns;                /* the backoff that a loss now would bring */
     int64_t marked_ns;               /* the last MARK */
@@ -239,7 +244,10 @@ enum base_code client_peer_update(struct client_core *core, const uint64_t *work
 bool client_peer_is_down(const struct client_core *core, const struct client_peer *peer);
 /* DOWN, its requests LOST. `close`: the connection is still there. */
 void client_peer_lose(struct client_core *core, struct client_peer *peer, bool close, const char *why);
-void client_peer_praise(struct client_peer *peer); /* it gave a part: it works */
+/* It gave a part: it works. */
+void client_peer_praise(const struct client_core *core, struct client_peer *peer);
+/* We slept: what came meanwhile is not read yet. */
+void client_peer_forgive(const struct client_core *core, struct client_peer *peer, int64_t late_ns);
 void client_peer_load(struct client_core *core, struct client_peer *peer);
 void client_peer_unload(struct client_core *core, uint64_t worker);
 /* It may be asked one more. What it may still be sending counts for as long as a send may make no progress. */

@@ -81,6 +81,7 @@ enum base_code client_part_sink(struct client_part *part, int64_t now_ns, const 
     if (code != BASE_OK)
         return code;
     if (part->scratch) {
+        client_core_stray(part->core, now_ns, part->worker);
         uint64_t left = header->length - offset;
         *into = (struct iovec){part->discard,
                                left < CLIENT_PART_DISCARD_BYTES ? left : CLIENT_PART_DISCARD_BYTES};

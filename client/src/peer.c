@@ -10,10 +10,21 @@
 #define PAUSE_FIRST_NS (100 * BASE_NS_PER_MS)
 #define PAUSE_MOST_NS (2 * BASE_NS_PER_S)
 #define MARK_NS BASE_NS_PER_S
+#define DOUBLINGS_MOST 3               /* of the patience with one that was excused */
+#define DIAL_DOUBLINGS_MOST 2          /* of twice stall_ns: as much */
+#define PROVED_NS (20 * BASE_NS_PER_S) /* well for so long: no more patience than with any other */
+#define OWED_CAPS                                                                                            \
+    4 /* of what was cancelled at a worker that lives: it drops us at 64 (WORKER_CANCELLED_MAX) */
+#define TOGETHER 4 /* times stall_ns, when all are silent */
 
 static int64_t earlier(int64_t a_ns, int64_t b_ns)
 {
     return a_ns < b_ns ? a_ns : b_ns;
+}
+
+static int64_t later(int64_t a_ns, int64_t b_ns)
+{
+    return a_ns > b_ns ? a_ns : b_ns;
 }
 
 /* ---- who there is ---- */
@@ -84,9 +95,17 @@ void client_peer_sweep(struct client_core *core)
 
 /* ---- up and down ---- */
 
-static int64_t patience_ns(const struct client_core *core)
+/* For an answer. */
+static int64_t patience_ns(const struct client_core *core, const struct client_peer *peer)
 {
-    return 2 * core->options.stall_ns; /* for a connection to stand and be opened */
+    return core->options.stall_ns << peer->excused;
+}
+
+/* For a connection to stand and be opened. Nobody waits for one that was lost, so that more costs nothing. */
+static int64_t dial_patience_ns(const struct client_core *core, const struct client_peer *peer)
+{
+    int doublings = peer->excused > peer->vain_dials ? peer->excused : peer->vain_dials;
+    return 2 * core->options.stall_ns << (doublings < DIAL_DOUBLINGS_MOST ? doublings : DIAL_DOUBLINGS_MOST);
 }
 
 bool client_peer_is_down(const struct client_core *core, const struct client_peer *peer)
@@ -94,7 +113,7 @@ bool client_peer_is_down(const struct client_core *core, const struct client_pee
     if (peer->state == CLIENT_PEER_UP)
         return false;
     return peer->troubled || peer->state == CLIENT_PEER_DOWN ||
-           core->now_ns - peer->since_ns >= patience_ns(core);
+           core->now_ns - peer->since_ns >= dial_patience_ns(core, peer);
 }
 
 static void lose_request(struct client_core *core, struct client_slot *slot, struct client_request *request,
@@ -132,40 +151,51 @@ void client_peer_lose(struct client_core *core, struct client_peer *peer, bool c
     lose_requests(core, peer);
 }
 
-void client_peer_praise(struct client_peer *peer)
+void client_peer_praise(const struct client_core *core, struct client_peer *peer)
 {
     peer->pause_ns = PAUSE_FIRST_NS;
+    if (core->now_ns - peer->well_since_ns >= PROVED_NS)
+        peer->excused = 0;
 }
 
-/* Silence counts from the first request on. One that was slower than another all the same has a moment only: else it could be
- * asked and outrun for ever. */
+void client_peer_forgive(const struct client_core *core, struct client_peer *peer, int64_t late_ns)
+{
+    int64_t limit_ns = patience_ns(core, peer);
+    int64_t moment_ns = earlier(late_ns, core->options.stall_ns / 2);
+    int64_t heard_ns = earlier(peer->heard_ns + late_ns, core->now_ns); /* our sleep is not its silence */
+    peer->heard_ns = later(heard_ns, core->now_ns - limit_ns + moment_ns);
+}
+
+/* Silence counts while something is asked: it goes on with what is asked in place of what was cancelled, or a dead worker
+ * would live on seeks. One that was slower than another has a moment only: else it could be asked and outrun for ever. */
 void client_peer_load(struct client_core *core, struct client_peer *peer)
 {
-    int64_t moment_ns = earlier(client_hedge_patience_ns(peer), core->options.stall_ns);
-    int64_t from_ns = peer->doubted ? core->now_ns - core->options.stall_ns + moment_ns : core->now_ns;
-    if (peer->in_flight++ == 0 && peer->heard_ns < from_ns)
-        peer->heard_ns = from_ns;
+    int64_t moment_ns = earlier(client_hedge_patience_ns(peer), core->options.stall_ns) << peer->excused;
+    int64_t silent_ns = peer->doubted ? patience_ns(core, peer) - moment_ns : peer->idle_ns - peer->heard_ns;
+    if (peer->in_flight++ == 0)
+        peer->heard_ns = later(peer->heard_ns, core->now_ns - later(silent_ns, 0));
 }
 
 void client_peer_unload(struct client_core *core, uint64_t worker)
 {
     struct client_peer *peer = client_peer_find(core, worker);
-    if (peer && peer->in_flight > 0)
-        peer->in_flight--;
+    if (!peer || peer->in_flight == 0)
+        return;
+    if (--peer->in_flight == 0)
+        peer->idle_ns = core->now_ns;
 }
 
 bool client_peer_has_room(const struct client_peer *peer)
 {
-    return peer->in_flight + peer->owed < peer->cap;
+    uint64_t most = (uint64_t)peer->cap * (peer->doubted ? 1 : 1 + OWED_CAPS);
+    return peer->in_flight < peer->cap && peer->in_flight + peer->owed < most;
 }
 
 void client_peer_note_cancelled(struct client_core *core, uint64_t worker)
 {
     struct client_peer *peer = client_peer_find(core, worker);
-    if (!peer)
-        return;
-    peer->owed++;
-    peer->owed_ns = core->now_ns;
+    if (peer && peer->owed++ == 0)
+        peer->owed_ns = core->now_ns;
 }
 
 void client_peer_note_stray(struct client_core *core, uint64_t worker)
@@ -173,6 +203,7 @@ void client_peer_note_stray(struct client_core *core, uint64_t worker)
     struct client_peer *peer = client_peer_find(core, worker);
     if (peer && peer->owed > 0) {
         peer->owed--;
+        peer->owed_ns = core->now_ns;
         core->dirty = true;
     }
 }
@@ -191,19 +222,49 @@ static bool dialled(const struct client_peer *peer)
     return peer->state == CLIENT_PEER_CONNECTING || peer->state == CLIENT_PEER_OPENING;
 }
 
-void client_peer_tick(struct client_core *core, struct client_peer *peer)
+/* Nobody who could be asked has spoken for a while, though a worker that lives speaks each 250 ms: it is likely that this
+ * machine, or the way to all of them, stood still. One alone may well be dead. */
+static bool all_are_silent(const struct client_core *core)
+{
+    int silent = 0;
+    for (int i = 0; i < core->peer_count; i++) {
+        const struct client_peer *peer = &core->peers[i];
+        if (peer->state != CLIENT_PEER_UP)
+            continue;
+        if (peer->in_flight == 0 || core->now_ns - peer->heard_ns < core->options.stall_ns / 2)
+            return false;
+        silent++;
+    }
+    return silent > 1;
+}
+
+/* When one that is UP and owes something is to be lost, as things are now. */
+static int64_t judged_ns(const struct client_core *core, const struct client_peer *peer)
+{
+    int64_t due_ns = peer->heard_ns + patience_ns(core, peer);
+    if (core->now_ns < due_ns || !all_are_silent(core))
+        return due_ns;
+    return later(due_ns, peer->heard_ns + TOGETHER * core->options.stall_ns);
+}
+
+static void judge(struct client_core *core, struct client_peer *peer, const char *what)
 {
     char why[CLIENT_PEER_WHY_CHARS];
-    int64_t silent_ns = core->now_ns - peer->heard_ns;
+    snprintf(why, sizeof why, "%s %lld ms", what,
+             (long long)((core->now_ns - peer->heard_ns) / BASE_NS_PER_MS));
+    client_peer_lose(core, peer, true, why);
+    peer->judged = true;
+}
+
+void client_peer_tick(struct client_core *core, struct client_peer *peer)
+{
     if (core->now_ns - peer->owed_ns >= core->options.stall_ns)
         peer->owed = 0;
-    if (peer->state == CLIENT_PEER_UP && peer->in_flight > 0 && silent_ns >= core->options.stall_ns) {
-        snprintf(why, sizeof why, "silent for %lld ms", (long long)(silent_ns / BASE_NS_PER_MS));
-        client_peer_lose(core, peer, true, why);
-    }
-    if (dialled(peer) && silent_ns >= patience_ns(core)) {
-        snprintf(why, sizeof why, "no connection after %lld ms", (long long)(silent_ns / BASE_NS_PER_MS));
-        client_peer_lose(core, peer, true, why);
+    if (peer->state == CLIENT_PEER_UP && peer->in_flight > 0 && core->now_ns >= judged_ns(core, peer))
+        judge(core, peer, "silent for");
+    if (dialled(peer) && core->now_ns - peer->heard_ns >= dial_patience_ns(core, peer)) {
+        judge(core, peer, "no connection after");
+        peer->vain_dials += peer->vain_dials < DIAL_DOUBLINGS_MOST;
     }
     if (peer->leaving && peer->in_flight == 0 && (peer->state == CLIENT_PEER_UP || dialled(peer)))
         client_peer_lose(core, peer, true, "left the plan");
@@ -262,16 +323,16 @@ int64_t client_peer_wake_ns(const struct client_core *core, const struct client_
         break;
     case CLIENT_PEER_CONNECTING:
     case CLIENT_PEER_OPENING:
-        wake_ns = peer->heard_ns + patience_ns(core);
+        wake_ns = peer->heard_ns + dial_patience_ns(core, peer);
         if (peer->want_open)
             wake_ns = earlier(wake_ns, peer->again_ns);
         if (!client_peer_is_down(core, peer)) /* those who wait for it go elsewhere then */
-            wake_ns = earlier(wake_ns, peer->since_ns + patience_ns(core));
+            wake_ns = earlier(wake_ns, peer->since_ns + dial_patience_ns(core, peer));
         break;
     case CLIENT_PEER_UP:
         wake_ns = peer->leaving ? INT64_MAX : peer->marked_ns + MARK_NS;
         if (peer->in_flight > 0)
-            wake_ns = earlier(wake_ns, peer->heard_ns + core->options.stall_ns);
+            wake_ns = earlier(wake_ns, judged_ns(core, peer));
         if (peer->owed > 0)
             wake_ns = earlier(wake_ns, peer->owed_ns + core->options.stall_ns);
         break;
@@ -280,6 +341,15 @@ int64_t client_peer_wake_ns(const struct client_core *core, const struct client_
 }
 
 /* ---- events ---- */
+
+/* It was lost by our judgement alone, and is there: that was wrong. */
+static void excuse(const struct client_core *core, struct client_peer *peer)
+{
+    peer->excused += peer->judged && peer->excused < DOUBLINGS_MOST;
+    peer->judged = false;
+    peer->vain_dials = 0;
+    peer->well_since_ns = core->now_ns;
+}
 
 void client_core_connected(struct client_core *core, int64_t now_ns, uint64_t worker)
 {
@@ -301,8 +371,10 @@ void client_core_opened(struct client_core *core, int64_t now_ns, uint64_t worke
         return;
     peer->state = CLIENT_PEER_UP;
     peer->troubled = peer->doubted = false;
+    excuse(core, peer);
     peer->cap = requests_max > 0 ? requests_max : 1;
     peer->heard_ns = now_ns;
+    peer->idle_ns = now_ns;
     peer->marked_ns = now_ns - MARK_NS; /* it hears at once how far we are */
     core->dirty = true;
 }
@@ -325,6 +397,8 @@ void client_core_lost(struct client_core *core, int64_t now_ns, uint64_t worker,
     core->now_ns = now_ns;
     if (!peer)
         return;
+    if (peer->state == CLIENT_PEER_CONNECTING) /* nobody there: it had died */
+        peer->judged = false;
     client_peer_lose(core, peer, false, why);
     core->dirty = true;
 }
@@ -334,6 +408,8 @@ void client_core_heard(struct client_core *core, int64_t now_ns, uint64_t worker
     struct client_peer *peer = client_peer_find(core, worker);
     core->now_ns = now_ns;
     if (peer && (peer->state == CLIENT_PEER_UP || dialled(peer))) {
+        if (peer->in_flight > 0 && now_ns - peer->heard_ns >= core->options.stall_ns)
+            peer->well_since_ns = now_ns; /* it needed our patience */
         peer->heard_ns = now_ns;
         peer->doubted = false;
     }
@@ -341,6 +417,14 @@ void client_core_heard(struct client_core *core, int64_t now_ns, uint64_t worker
         core->plan_seen = plan_version;
         core->dirty = true;
     }
+}
+
+void client_core_stray(struct client_core *core, int64_t now_ns, uint64_t worker)
+{
+    struct client_peer *peer = client_peer_find(core, worker);
+    core->now_ns = now_ns;
+    if (peer)
+        peer->owed_ns = now_ns;
 }
 
 void client_core_load(const struct client_core *core, uint64_t worker, uint32_t *in_flight, uint32_t *most)

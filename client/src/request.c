@@ -216,7 +216,7 @@ void client_request_done(struct client_core *core, struct client_slot *slot, str
         return;
     struct client_peer *peer = client_peer_find(core, request->worker);
     if (peer)
-        client_peer_praise(peer);
+        client_peer_praise(core, peer);
     unload(core, request);
     available(slot, request);
     slot->undone--;

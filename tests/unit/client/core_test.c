@@ -358,7 +358,9 @@ static void test_own_sleep_is_forgiven(void **state)
     desk_start(&desk, &options, 1, 100);
     desk_later(&desk, 30000);
     assert_int_equal(desk_count(&desk, CLIENT_ACTION_CLOSE, 1), 0);
-    desk_pass(&desk, 500);
+    desk_pass(&desk, 699); /* it had been silent for 300 ms when we fell asleep */
+    assert_int_equal(desk_count(&desk, CLIENT_ACTION_CLOSE, 1), 0);
+    desk_pass(&desk, 1);
     assert_int_equal(desk_count(&desk, CLIENT_ACTION_CLOSE, 1), 1);
     desk_finish(&desk);
 }

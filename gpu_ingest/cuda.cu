@@ -69,15 +69,8 @@ __global__ void images(struct ingest_work work)
         ((uint32_t *)&tables)[i] = from[i];
     __syncthreads();
     work.tables = &tables;
-    uint32_t plane = work.height * work.width, row = blockIdx.y;
-    for (uint32_t pixel = blockIdx.x * blockDim.x + threadIdx.x; pixel < plane;
-         pixel += gridDim.x * blockDim.x) {
-        if (work.draws)
-            ingest_pixel_drawn(&work, work.dtype, work.channels_first, row, pixel / work.width,
-                               pixel % work.width);
-        else
-            ingest_pixel(&work, work.dtype, work.channels_first, row, pixel);
-    }
+    uint32_t begin = blockIdx.x * blockDim.x + threadIdx.x, stride = gridDim.x * blockDim.x;
+    ingest_any_row(&work, work.dtype, work.channels_first, blockIdx.y, begin, stride);
 }
 
 __global__ void labels(struct ingest_work work)

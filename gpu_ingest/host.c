@@ -5,12 +5,23 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
 #define ALIGN 64
+#define LARGE_PAGE_BYTES ((size_t)2 << 20)
 
-static size_t whole(size_t bytes)
+/* In large pages where it is large, and touched: a step meets no page for the first time. */
+static void *take(size_t bytes)
 {
-    return bytes > 0 ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
+    size_t align = bytes < LARGE_PAGE_BYTES ? ALIGN : LARGE_PAGE_BYTES;
+    size_t whole = bytes > 0 ? (bytes + align - 1) / align * align : align;
+    void *memory = aligned_alloc(align, whole);
+    if (!memory)
+        return NULL;
+    if (align == LARGE_PAGE_BYTES)
+        madvise(memory, whole, MADV_HUGEPAGE); /* a hint */
+    return memset(memory, 0, whole);
 }
 
 struct lane {
@@ -36,7 +47,7 @@ static void host_close(void *device)
 static void *host_slot_allocate(void *device, size_t bytes)
 {
     (void)device;
-    return aligned_alloc(ALIGN, whole(bytes));
+    return take(bytes);
 }
 
 static void host_slot_free(void *device, void *memory)
@@ -59,8 +70,8 @@ static void host_lane_destroy(void *handle)
 
 static bool place_init(struct ingest_place *place, const struct ingest_plan *plan)
 {
-    place->image = aligned_alloc(ALIGN, whole(plan->image_bytes));
-    place->label = aligned_alloc(ALIGN, whole(plan->label_bytes));
+    place->image = take(plan->image_bytes);
+    place->label = take(plan->label_bytes);
     place->draws = calloc(plan->batch, sizeof *place->draws);
     return place->image && place->label && place->draws;
 }
@@ -92,16 +103,13 @@ static struct ingest_place host_place(void *lane, uint32_t entry)
 
 /* ---- work ---- */
 
-static inline __attribute__((always_inline)) void pixels(const struct ingest_work *work, enum mr_dtype dtype,
+/* On a copy of the work, which no store can change, and with dtype and layout as constants: loops without reloads. */
+static inline __attribute__((always_inline)) void pixels(const struct ingest_work *given, enum mr_dtype dtype,
                                                          int first)
 {
-    for (uint32_t row = 0; row < work->rows && !work->draws; row++)
-        for (uint32_t pixel = 0; pixel < work->height * work->width; pixel++)
-            ingest_pixel(work, dtype, first, row, pixel);
-    for (uint32_t row = 0; row < work->rows && work->draws; row++)
-        for (uint32_t y = 0; y < work->height; y++)
-            for (uint32_t x = 0; x < work->width; x++)
-                ingest_pixel_drawn(work, dtype, first, row, y, x);
+    const struct ingest_work work = *given;
+    for (uint32_t row = 0; row < work.rows; row++)
+        ingest_any_row(&work, dtype, first, row, 0, 1);
 }
 
 static inline __attribute__((always_inline)) void layouts(const struct ingest_work *work, enum mr_dtype dtype)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is computed, one pixel and one label at a time: the same source for the host and for CUDA, so that what is proved on a
+ * What is computed, of a row of a batch and of a label: the same source for the host and for CUDA, so that what is proved on a
  * CPU holds on a GPU. All is + and * of float32, which IEEE 754 fixes (no contraction: -ffp-contract=off, --fmad=false): both
  * backends give the same bits.
  *
@@ -110,69 +110,128 @@ INGEST_BOTH void ingest_put(void *out, enum mr_dtype dtype, size_t at, uint32_t 
         ((uint16_t *)out)[at] = (uint16_t)bits;
 }
 
-INGEST_BOTH void ingest_put_pixel(const struct ingest_work *work, enum mr_dtype dtype, int first,
-                                  uint32_t row, uint32_t pixel, const uint32_t bits[INGEST_CHANNELS])
+/* Where a row's values go. */
+struct ingest_out {
+    void *image;
+    size_t begin;          /* of the row */
+    size_t pixel, channel; /* steps to the next one */
+};
+
+INGEST_BOTH struct ingest_out ingest_out(const struct ingest_work *work, int first, uint32_t row)
 {
-    size_t plane = (size_t)work->height * work->width, step = first ? plane : 1;
-    size_t at = (size_t)row * plane * INGEST_CHANNELS + (first ? pixel : (size_t)pixel * INGEST_CHANNELS);
-    for (int c = 0; c < INGEST_CHANNELS; c++)
-        ingest_put(work->image, dtype, at + (size_t)c * step, bits[c]);
+    size_t plane = (size_t)work->height * work->width;
+    struct ingest_out out = {work->image, row * plane * INGEST_CHANNELS, 1, plane};
+    if (!first) {
+        out.pixel = INGEST_CHANNELS;
+        out.channel = 1;
+    }
+    return out;
 }
 
-INGEST_BOTH const uint8_t *ingest_pixel_in(const struct ingest_work *work, uint32_t row, uint32_t pixel)
+INGEST_BOTH const uint8_t *ingest_in(const struct ingest_work *work, uint32_t row)
 {
-    return work->in + ((size_t)row * work->height * work->width + pixel) * INGEST_CHANNELS;
+    return work->in + (size_t)row * work->height * work->width * INGEST_CHANNELS;
 }
 
-/* Finish ops alone. dtype and layout are parameters so that the host's loops have them as constants. */
-INGEST_BOTH void ingest_pixel(const struct ingest_work *work, enum mr_dtype dtype, int first, uint32_t row,
-                              uint32_t pixel)
+/*
+ * Finish ops alone, of every `stride`-th pixel of a row from `begin` on: a thread's share on a GPU, all of them on the host.
+ * dtype and layout are parameters so that the host's loops have them as constants.
+ */
+INGEST_BOTH void ingest_row(const struct ingest_work *work, enum mr_dtype dtype, int first, uint32_t row,
+                            uint32_t begin, uint32_t stride)
 {
-    const uint8_t *in = ingest_pixel_in(work, row, pixel);
-    uint32_t bits[INGEST_CHANNELS];
-    for (int c = 0; c < INGEST_CHANNELS; c++)
-        bits[c] = work->tables->bits[c][in[c]];
-    ingest_put_pixel(work, dtype, first, row, pixel, bits);
+    const struct ingest_tables *tables = work->tables;
+    struct ingest_out out = ingest_out(work, first, row);
+    const uint8_t *in = ingest_in(work, row);
+    uint32_t plane = work->height * work->width;
+    for (uint32_t pixel = begin; pixel < plane; pixel += stride) {
+        const uint8_t *from = in + (size_t)pixel * INGEST_CHANNELS;
+        size_t at = out.begin + pixel * out.pixel;
+        ingest_put(out.image, dtype, at, tables->bits[0][from[0]]);
+        ingest_put(out.image, dtype, at + out.channel, tables->bits[1][from[1]]);
+        ingest_put(out.image, dtype, at + 2 * out.channel, tables->bits[2][from[2]]);
+    }
 }
 
 INGEST_BOTH int ingest_within(struct mr_box box, int32_t y, int32_t x)
 {
-    return y >= box.top && y - box.top < box.height && x >= box.left && x - box.left < box.width;
+    return (uint32_t)(y - box.top) < (uint32_t)box.height && (uint32_t)(x - box.left) < (uint32_t)box.width;
 }
 
-/* Of one row: NULL where it is erased. */
-INGEST_BOTH const uint8_t *ingest_source(const struct ingest_work *work, uint32_t row, uint32_t y, uint32_t x)
+/* `from` NULL: erased. */
+INGEST_BOTH float ingest_value(const struct ingest_tables *tables, const uint8_t *from, int c)
 {
-    if (ingest_within(work->draws[row].erased, (int32_t)y, (int32_t)x))
-        return NULL;
-    return ingest_pixel_in(work, row, y * work->width + x);
+    return from ? tables->values[c][from[c]] : 0;
 }
 
-INGEST_BOTH uint32_t ingest_mixed(const struct ingest_work *work, enum mr_dtype dtype, int c,
-                                  const uint8_t *own, const uint8_t *partner)
+INGEST_BOTH uint32_t ingest_bits(const struct ingest_tables *tables, const uint8_t *from, int c)
 {
-    float mine = own ? work->tables->values[c][own[c]] : 0;
-    float theirs = partner ? work->tables->values[c][partner[c]] : 0;
-    float made = mine * work->draw.share;
-    return ingest_encode(dtype, made + theirs * work->draw.partner_share);
+    return from ? tables->bits[c][from[c]] : 0;
 }
 
-/* Finish and batch ops. */
-INGEST_BOTH void ingest_pixel_drawn(const struct ingest_work *work, enum mr_dtype dtype, int first,
-                                    uint32_t row, uint32_t y, uint32_t x)
+/* Finish and batch ops, likewise. */
+INGEST_BOTH void ingest_row_drawn(const struct ingest_work *work, enum mr_dtype dtype, int first,
+                                  uint32_t row, uint32_t begin, uint32_t stride)
 {
-    uint32_t partner = (uint32_t)work->draws[row].partner, bits[INGEST_CHANNELS];
-    enum mr_mix mix = partner == row ? MR_MIX_NONE : work->draw.mix;
-    int cut = mix == MR_MIX_CUT && ingest_within(work->draw.cut, (int32_t)y, (int32_t)x);
-    const uint8_t *own = ingest_source(work, cut ? partner : row, y, x);
-    const uint8_t *theirs = mix == MR_MIX_UP ? ingest_source(work, partner, y, x) : NULL;
-    for (int c = 0; c < INGEST_CHANNELS; c++) {
-        if (mix == MR_MIX_UP)
-            bits[c] = ingest_mixed(work, dtype, c, own, theirs);
-        else
-            bits[c] = own ? work->tables->bits[c][own[c]] : 0;
+    const struct ingest_tables *tables = work->tables;
+    const struct mr_batch_draw draw = work->draw;
+    const struct mr_row_draw own = work->draws[row], other = work->draws[own.partner];
+    const uint8_t *own_in = ingest_in(work, row), *other_in = ingest_in(work, (uint32_t)own.partner);
+    struct ingest_out out = ingest_out(work, first, row);
+    enum mr_mix mix = own.partner == (int32_t)row ? MR_MIX_NONE : draw.mix;
+    uint32_t plane = work->height * work->width;
+    for (uint32_t pixel = begin; pixel < plane; pixel += stride) {
+        int32_t y = (int32_t)(pixel / work->width), x = (int32_t)(pixel % work->width);
+        size_t place = (size_t)pixel * INGEST_CHANNELS, at = out.begin + pixel * out.pixel;
+        const uint8_t *mine = ingest_within(own.erased, y, x) ? NULL : own_in + place;
+        const uint8_t *theirs = ingest_within(other.erased, y, x) ? NULL : other_in + place;
+        if (mix == MR_MIX_CUT && ingest_within(draw.cut, y, x))
+            mine = theirs;
+        for (int c = 0; c < INGEST_CHANNELS; c++, at += out.channel) {
+            uint32_t bits = ingest_bits(tables, mine, c);
+            if (mix == MR_MIX_UP) {
+                float made = ingest_value(tables, mine, c) * draw.share;
+                bits = ingest_encode(dtype, made + ingest_value(tables, theirs, c) * draw.partner_share);
+            }
+            ingest_put(out.image, dtype, at, bits);
+        }
     }
-    ingest_put_pixel(work, dtype, first, row, y * work->width + x, bits);
+}
+
+/* MixUp of two rows of which nothing is erased. */
+INGEST_BOTH void ingest_row_mixed(const struct ingest_work *work, enum mr_dtype dtype, int first,
+                                  uint32_t row, uint32_t begin, uint32_t stride)
+{
+    const struct ingest_tables *tables = work->tables;
+    const float share = work->draw.share, partner_share = work->draw.partner_share;
+    const uint8_t *own_in = ingest_in(work, row);
+    const uint8_t *other_in = ingest_in(work, (uint32_t)work->draws[row].partner);
+    struct ingest_out out = ingest_out(work, first, row);
+    uint32_t plane = work->height * work->width;
+    for (uint32_t pixel = begin; pixel < plane; pixel += stride) {
+        size_t place = (size_t)pixel * INGEST_CHANNELS, at = out.begin + pixel * out.pixel;
+        for (int c = 0; c < INGEST_CHANNELS; c++, at += out.channel) {
+            float mine = tables->values[c][own_in[place + (size_t)c]] * share;
+            float theirs = tables->values[c][other_in[place + (size_t)c]] * partner_share;
+            ingest_put(out.image, dtype, at, ingest_encode(dtype, mine + theirs));
+        }
+    }
+}
+
+/* A row, by the quickest of the three that does. */
+INGEST_BOTH void ingest_any_row(const struct ingest_work *work, enum mr_dtype dtype, int first, uint32_t row,
+                                uint32_t begin, uint32_t stride)
+{
+    uint32_t partner = work->draws ? (uint32_t)work->draws[row].partner : row;
+    int mixed = partner != row && work->draw.mix != MR_MIX_NONE;
+    int erased = work->draws &&
+                 (work->draws[row].erased.height > 0 || (mixed && work->draws[partner].erased.height > 0));
+    if (!mixed && !erased)
+        ingest_row(work, dtype, first, row, begin, stride);
+    else if (!erased && work->draw.mix == MR_MIX_UP)
+        ingest_row_mixed(work, dtype, first, row, begin, stride);
+    else
+        ingest_row_drawn(work, dtype, first, row, begin, stride);
 }
 
 /* ---- labels ---- */

@@ -3,48 +3,103 @@
 
 enum { CHANNELS = CLIENT_FINISH_CHANNELS };
 
-static bool within(const struct mr_box *box, int32_t y, int32_t x)
+static bool within(struct mr_box box, int32_t y, int32_t x)
 {
-    return y >= box->top && y - box->top < box->height && x >= box->left && x - box->left < box->width;
+    return y >= box.top && y - box.top < box.height && x >= box.left && x - box.left < box.width;
 }
 
-static void put(void *out, enum mr_dtype dtype, size_t at, uint32_t bits)
+static void put(void *out, enum mr_dtype dtype, size_t at, float value)
 {
     if (dtype == MR_F32)
-        ((uint32_t *)out)[at] = bits;
+        ((float *)out)[at] = value;
     else
-        ((uint16_t *)out)[at] = (uint16_t)bits;
+        ((uint16_t *)out)[at] = (uint16_t)client_finish_encode(dtype, value);
 }
 
-static float value(const struct client_finish *finish, const uint8_t *pixel, bool erased, int channel)
+/* One row, and what its pixels are made of. */
+struct row {
+    const struct client_finish *finish;
+    const uint8_t *own, *other; /* bytes of the row and of its partner */
+    struct mr_box erased, other_erased;
+    struct mr_batch_draw draw; /* mix: of this row */
+    int32_t height, width;
+    void *out;
+    size_t begin, pixel, channel; /* in `out`: of the row, and from one to the next */
+};
+
+static float value(const struct row *row, const uint8_t *bytes, bool erased, size_t at, int c)
 {
-    return erased ? 0 : finish->values[channel][pixel[channel]];
+    return erased ? 0 : row->finish->values[c][bytes[at + (size_t)c]];
 }
 
-static void mix_row(const struct client_mix *mix, const struct client_finish *finish, uint32_t row,
-                    const uint8_t *in, void *out)
+/* The value of a pixel that changes. */
+static float make(const struct row *row, bool erased, bool other_erased, bool cut, size_t at, int c)
 {
-    const struct mr_row_draw *own = &mix->rows[row], *other = &mix->rows[own->partner];
-    size_t plane = (size_t)mix->height * (size_t)mix->width, pixel = 0;
-    bool mixed = own->partner != (int32_t)row;
-    for (int32_t y = 0; y < mix->height; y++) {
-        for (int32_t x = 0; x < mix->width; x++, pixel++) {
-            const uint8_t *mine = in + (row * plane + pixel) * CHANNELS;
-            const uint8_t *theirs = in + ((size_t)own->partner * plane + pixel) * CHANNELS;
-            bool erased = within(&own->erased, y, x), other_erased = within(&other->erased, y, x);
-            bool cut = mixed && mix->draw.mix == MR_MIX_CUT && within(&mix->draw.cut, y, x);
-            bool both = mixed && mix->draw.mix == MR_MIX_UP;
-            for (int c = 0; c < CHANNELS && (erased || cut || both); c++) {
-                float made = cut ? value(finish, theirs, other_erased, c) : value(finish, mine, erased, c);
-                if (both)
-                    made = made * mix->draw.share +
-                           value(finish, theirs, other_erased, c) * mix->draw.partner_share;
-                size_t at = finish->channels_first ? (row * CHANNELS + (size_t)c) * plane + pixel
-                                                   : (row * plane + pixel) * CHANNELS + (size_t)c;
-                put(out, finish->dtype, at, client_finish_encode(finish->dtype, made));
-            }
+    if (cut)
+        return value(row, row->other, other_erased, at, c);
+    float own = value(row, row->own, erased, at, c);
+    if (row->draw.mix != MR_MIX_UP)
+        return own;
+    own = own * row->draw.share;
+    return own + value(row, row->other, other_erased, at, c) * row->draw.partner_share;
+}
+
+/* MixUp of two rows of which nothing is erased: the usual case, and every pixel changes. */
+static inline __attribute__((always_inline)) void mix_up(const struct row *row, enum mr_dtype dtype)
+{
+    size_t bytes = (size_t)row->height * (size_t)row->width * CHANNELS, begin = row->begin;
+    for (size_t from = 0; from < bytes; from += CHANNELS, begin += row->pixel)
+        for (int c = 0; c < CHANNELS; c++)
+            put(row->out, dtype, begin + (size_t)c * row->channel, make(row, false, false, false, from, c));
+}
+
+/* On a copy, which no store can change, and with the dtype as a constant. */
+static inline __attribute__((always_inline)) void mix_pixels(const struct row *given, enum mr_dtype dtype)
+{
+    const struct row row = *given;
+    size_t pixel = 0;
+    if (row.draw.mix == MR_MIX_UP && row.erased.height == 0 && row.other_erased.height == 0) {
+        mix_up(&row, dtype);
+        return;
+    }
+    for (int32_t y = 0; y < row.height; y++) {
+        for (int32_t x = 0; x < row.width; x++, pixel++) {
+            bool erased = within(row.erased, y, x), other_erased = within(row.other_erased, y, x);
+            bool cut = row.draw.mix == MR_MIX_CUT && within(row.draw.cut, y, x);
+            if (!erased && !cut && row.draw.mix != MR_MIX_UP)
+                continue;
+            size_t at = row.begin + pixel * row.pixel;
+            for (int c = 0; c < CHANNELS; c++, at += row.channel)
+                put(row.out, dtype, at, make(&row, erased, other_erased, cut, pixel * CHANNELS, c));
         }
     }
+}
+
+static void mix_row(const struct client_mix *mix, const struct client_finish *finish, uint32_t index,
+                    const uint8_t *in, void *out)
+{
+    const struct mr_row_draw *own = &mix->rows[index];
+    size_t plane = (size_t)mix->height * (size_t)mix->width, bytes = plane * CHANNELS;
+    struct row row = {.finish = finish,
+                      .own = in + index * bytes,
+                      .other = in + (size_t)own->partner * bytes,
+                      .erased = own->erased,
+                      .other_erased = mix->rows[own->partner].erased,
+                      .draw = mix->draw,
+                      .height = mix->height,
+                      .width = mix->width,
+                      .out = out,
+                      .begin = index * bytes,
+                      .pixel = finish->channels_first ? 1 : CHANNELS,
+                      .channel = finish->channels_first ? plane : 1};
+    if (own->partner == (int32_t)index)
+        row.draw.mix = MR_MIX_NONE;
+    if (finish->dtype == MR_F32)
+        mix_pixels(&row, MR_F32);
+    else if (finish->dtype == MR_F16)
+        mix_pixels(&row, MR_F16);
+    else
+        mix_pixels(&row, MR_BF16);
 }
 
 void client_mix_images(const struct client_mix *mix, const struct client_finish *finish, const uint8_t *in,

@@ -35,16 +35,23 @@ static void must(int status, const char *what)
     abort();
 }
 
-int memory_devices(const char **why)
+int memory_devices(void)
 {
     driver_init init = (driver_init)symbol("cuInit");
     driver_count count = (driver_count)symbol("cuDeviceGetCount");
     int devices = 0;
-    *why = "no CUDA driver";
-    if (!init || !count)
-        return 0;
-    *why = "no CUDA device";
-    return init(0) == 0 && count(&devices) == 0 ? devices : 0;
+    return init && count && init(0) == 0 && count(&devices) == 0 ? devices : 0;
+}
+
+const char *memory_no_cuda(void)
+{
+#ifdef MILLRACE_CUDA
+    if (!symbol("cuInit"))
+        return "no CUDA driver";
+    return memory_devices() > 0 ? NULL : "no CUDA device";
+#else
+    return "no CUDA backend in this build";
+#endif
 }
 
 bool memory_context_lives(int ordinal)

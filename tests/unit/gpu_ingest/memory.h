@@ -7,8 +7,9 @@
 
 #include <stdbool.h>
 
-/* Number of CUDA devices; 0: none, and *why says why. */
-int memory_devices(const char **why);
+int memory_devices(void); /* CUDA's */
+/* Why the backend `cuda` cannot be tested here; NULL: it can. */
+const char *memory_no_cuda(void);
 bool memory_context_lives(int ordinal); /* the device has a primary context that is active */
 /* Copies `bytes` from the device's memory. */
 void memory_fetch(const struct mr_device *device, void *to, const void *from, size_t bytes);

@@ -51,6 +51,8 @@ def below(key, domain, index, bound):
 class Fed:
     """torch as get_params sees it: uniforms and integers come from the draws, in double."""
 
+    tries = set()  # (how many, whether the last one fitted)
+
     def __init__(self, key, row):
         self.key, self.row, self.drawn, self.integers = key, row, 0, 0
 
@@ -73,16 +75,17 @@ class Fed:
         return torch.tensor(below(self.key, 0, 2 * self.row + self.integers - 1, bound))
 
 
-def erased(key, row, image, p):
+def erased(key, row, image, p, scale):
     """(top, left, height, width) by torchvision; None: nothing."""
     if not doubles(key, 0, 0, row)[0] < p:
         return None
     scope = RandomErasing.get_params.__globals__
-    scope["torch"] = Fed(key, row)
+    fed = scope["torch"] = Fed(key, row)
     try:
-        top, left, height, width, _ = RandomErasing.get_params(image, (0.02, 0.33), (0.3, 3.3), [0.0])
+        top, left, height, width, _ = RandomErasing.get_params(image, scale, (0.3, 3.3), [0.0])
     finally:
         scope["torch"] = torch
+    Fed.tries.add((fed.drawn // 2, fed.integers > 0))
     whole = (height, width) == tuple(image.shape[1:])
     return None if whole or height * width == 0 else (top, left, height, width)
 
@@ -118,8 +121,8 @@ def mix(key, kind, lam, batch, target):
 def check(file):
     seed, epoch, position, rows, height, width, classes, *rest = file.readline().split()
     seed, epoch, position, rows, height, width, classes = map(int, (seed, epoch, position, rows, height, width, classes))
-    ps, dtype, first, kind = [float(p) for p in rest[:3]], rest[3].decode(), int(rest[4]), int(rest[5])
-    cut = tuple(map(int, rest[6:]))
+    ps, scale = [float(p) for p in rest[:3]], (float(rest[3]), float(rest[4]))
+    dtype, first, kind, cut = rest[5].decode(), int(rest[6]), int(rest[7]), tuple(map(int, rest[8:]))
     take = lambda kind, count: np.frombuffer(file.read(np.dtype(kind).itemsize * count), kind)  # noqa: E731
     valid, labels = take("u1", rows).astype(bool), take("<i8", rows)
     raw = take("u1", rows * height * width * 3).reshape(rows, height, width, 3)
@@ -133,7 +136,7 @@ def check(file):
     image = torch.from_numpy(((raw.astype(np.float32) / np.float32(255) - mean) / std).transpose(0, 3, 1, 2).copy())
     key = batch_key(seed, position, epoch)
     for row in range(rows):
-        box = erased(key, row, image[row], ps[0]) if valid[row] else None
+        box = erased(key, row, image[row], ps[0], scale) if valid[row] else None
         assert box == (tuple(draws[row, 1:]) if draws[row, 3] * draws[row, 4] else None), (row, box, draws[row])
         if box:
             top, left, h, w = box
@@ -167,4 +170,5 @@ with tempfile.NamedTemporaryFile() as dumped:
             seen.add(check(dump))
             cases += 1
 assert cases == 240 and len(seen) == 6, (cases, seen)
+assert {(1, True), (10, True), (10, False)} <= Fed.tries, Fed.tries  # the first try, the last, and none
 print(f"{cases} batches are torchvision's, bit for bit: erased or not, not mixed, MixUp, CutMix")

@@ -9,6 +9,7 @@
 
 #include "base/philox.h"
 #include "client/src/mix.h"
+#include "gpu_ingest/kernels.h"
 #include "tests/unit/gpu_ingest/memory.h"
 
 #include <math.h>
@@ -341,6 +342,21 @@ static void test_against_double_precision_and_the_client(void **state)
     assert_null(device);
 }
 
+/* Of any float, as the client's, which numpy has judged. */
+static void test_rounding(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 400000; i++) {
+        uint64_t word = base_philox_word(3, 3, i);
+        uint32_t exponent = i % 2 ? (uint32_t)(100 + word % 45) : (uint32_t)(word >> 40 & 255);
+        uint32_t bits = (uint32_t)(word >> 32 & 0x807fffff) | exponent << 23;
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        assert_int_equal(ingest_f16(value), client_finish_f16(value));
+        assert_int_equal(ingest_bf16(value), client_finish_bf16(value));
+    }
+}
+
 /* ---- ring and lifetimes ---- */
 
 static void test_ring(void **state)
@@ -450,8 +466,9 @@ static void test_callers_batches(void **state)
     assert_int_equal(source.released, 0);
     assert_null(batch->label.name);
     assert_int_equal(mr_ingest_release(batch, NULL, &error), MR_OK);
-    mr_ingest_destroy(ingest);
     source_fini(&source, device);
+    assert_int_equal(mr_device_close(&device), MR_BUSY);
+    mr_ingest_destroy(ingest);
     assert_int_equal(mr_device_close(&device), MR_OK);
 }
 
@@ -586,6 +603,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_contexts_on_the_device_asked_for_alone),
         cmocka_unit_test(test_against_double_precision_and_the_client),
+        cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_ring),
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_callers_batches),

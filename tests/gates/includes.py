@@ -101,7 +101,7 @@ def longest(table, path):
 
 def target_of(root, name):
     """The tree's path of a quoted include; None when there is no such file."""
-    for candidate in (name, "client/include/" + name):
+    for candidate in (name, "client/include/" + name, "gpu_ingest/include/" + name):
         if (root / candidate).is_file():
             return candidate
     if name.endswith(".pb-c.h") and (root / (name[:-7] + ".proto")).is_file():  # generated

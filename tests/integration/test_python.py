@@ -346,6 +346,21 @@ loader.close()
         with self.assertRaises(BufferError):
             memoryview(images)
 
+    def test_batch_ops(self):
+        """MixUp: with the row before, of the batch's rows; labels one-hot, mixed alike; the same again for whoever asks again."""
+        plain = ["RandomResizedCrop(size=32)", "ToDtype", "Normalize"]
+        want = [(numpy.array(i), numpy.array(l)) for i, l in self.loader(transforms=plain, dtype=None, options=None)]
+        for _ in range(2):
+            mixed = [(numpy.array(i), numpy.array(l)) for i, l in self.loader(transforms=plain + ["MixUp"], dtype=None, options=None)]
+            self.assertEqual(len(mixed), len(want))
+            for (image, label), (own, index) in zip(mixed, want):
+                self.assertEqual((label.dtype, label.shape[0]), (numpy.float32, len(index)))
+                hot = numpy.eye(label.shape[1], dtype=numpy.float32)[index]
+                apart = numpy.flatnonzero(index != numpy.roll(index, 1))
+                share = label[apart[0], index[apart[0]]] if len(apart) else numpy.float32(1)
+                numpy.testing.assert_allclose(label, share * hot + (1 - share) * numpy.roll(hot, 1, 0), atol=1e-6)
+                numpy.testing.assert_allclose(image, share * own + (1 - share) * numpy.roll(own, 1, 0), atol=1e-5)
+
     def test_fields(self):
         most = max(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(self.folder + "/photos") for f in fs)
         loader = self.loader(fields=("label", "index", "encoded", "box"), arrays="numpy", shuffle=False,

@@ -2,13 +2,14 @@
 """From a Loader's transforms, dtype and layout to pipeline text and options. Pure."""
 from __future__ import annotations
 
+import re
 from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 from .errors import InvalidError
 
 DTYPES = ("uint8", "float32", "float16", "bfloat16")
 LAYOUTS = ("NHWC", "NCHW")
-_FINISH = ("ToDtype", "Normalize", "Layout")
+_SECTIONS = {"ToDtype": "finish", "Normalize": "finish", "Layout": "finish", "RandomErasing": "batch", "MixUp": "batch", "CutMix": "batch"}
 
 Op = Union[str, tuple[str, Mapping[str, Any]]]
 
@@ -28,23 +29,25 @@ def _op_text(op: Op) -> str:
 
 
 def _list_text(ops: Sequence[Op]) -> str:
-    texts = [_op_text(op) for op in ops]
-    finish = [text for text in texts if text.split("(")[0].split("@")[0].strip() in _FINISH]
-    sample = [text for text in texts if text not in finish]
-    if not sample or not sample[0].startswith("Decode"):
-        sample.insert(0, "Decode")
-    return "sample: " + " ".join(sample) + (" | finish: " + " ".join(finish) if finish else "")
+    sections: dict[str, list[str]] = {"sample": [], "finish": [], "batch": []}
+    for text in map(_op_text, ops):
+        sections[_SECTIONS.get(text.split("(")[0].split("@")[0].strip(), "sample")].append(text)
+    if not sections["sample"] or not sections["sample"][0].startswith("Decode"):
+        sections["sample"].insert(0, "Decode")
+    return " | ".join(f"{name}: {' '.join(texts)}" for name, texts in sections.items() if texts)
 
 
 def make(transforms: Union[str, Sequence[Op]], options: Optional[Mapping[str, Any]], dtype: Optional[str], layout: Optional[str]) -> Recipe:
     """None for dtype and layout: as the pipeline's finish section says. uint8 is what workers send, not normalised: the finish
-    section does not run."""
+    and batch sections do not run."""
     if dtype not in (None, *DTYPES):
         raise InvalidError(f"dtype={dtype!r}: must be one of {', '.join(DTYPES)}")
     if layout not in (None, *LAYOUTS):
         raise InvalidError(f"layout={layout!r}: must be NHWC or NCHW")
     pipeline = transforms if isinstance(transforms, str) else _list_text(transforms)
     pairs = [f"{key}={value}" for key, value in (options or {}).items()]
+    if dtype == "uint8" and re.search(r"\bbatch\s*:\s*\w", pipeline):
+        raise InvalidError("dtype='uint8': the batch ops (RandomErasing, MixUp, CutMix) work on floats")
     if dtype == "uint8":
         return Recipe(pipeline, pairs, False, layout == "NCHW")
     if dtype:

@@ -58,6 +58,8 @@ BAD = [
 
 # transforms, options, dtype, layout -> pipeline, options, finish, channels first
 RECIPES = [
+    ((["CutMix(p=0.5)", ("CenterCrop", {"size": 8}), "ToDtype", "Normalize", ("RandomErasing", {})], None, None, None),
+     ("sample: Decode CenterCrop(size=8) | finish: ToDtype Normalize | batch: CutMix(p=0.5) RandomErasing()", [], True, False)),
     (("imagenet_train", None, None, None), ("imagenet_train", [], True, False)),
     (("imagenet_eval", {"size": 64}, "float16", "NHWC"), ("imagenet_eval", ["size=64", "dtype=float16", "order=NHWC"], True, False)),
     (("imagenet_train", None, "uint8", None), ("imagenet_train", [], False, False)),
@@ -84,6 +86,7 @@ REFUSED = [
     (dict(join=[]), ValueError, "join"),
     (dict(dtype="int8"), ValueError, "dtype='int8'"),
     (dict(layout="CHW"), ValueError, "layout='CHW'"),
+    (dict(dtype="uint8", transforms=["CenterCrop(size=8)", "ToDtype", "MixUp"]), ValueError, "MixUp"),
     (dict(fields=()), ValueError, "fields"),
     (dict(fields=("image", "image")), ValueError, "fields"),
     (dict(arrays="tf"), ValueError, "arrays='tf'"),

@@ -386,10 +386,11 @@ enum mr_code mr_ingest_submit(struct mr_ingest *ingest, struct mr_batch *batch, 
 {
     struct entry *entry = free_entry(ingest);
     enum mr_code code = check_batch(ingest, batch, error);
-    if (code == MR_OK && !entry)
-        code = ingest_error_set(error, MR_BUSY, "ingest: all %u device batches are held", ingest->ring);
-    if (code == MR_OK)
-        code = settle(ingest, 1, error);
+    if (code != MR_OK)
+        return code;
+    if (!entry)
+        return ingest_error_set(error, MR_BUSY, "ingest: all %u device batches are held", ingest->ring);
+    code = settle(ingest, 1, error);
     if (code == MR_OK)
         code = queue(entry, batch, error);
     if (code != MR_OK)

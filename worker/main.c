@@ -269,7 +269,7 @@ static void leave(int signal)
 {
     static const char text[] = "millrace-worker: left threads that storage or the want of a core holds up\n";
     (void)signal;
-    _exit(write(2, text, sizeof text - 1) < 0); /* what is worth keeping is on disk already */
+    _exit(write(2, text, sizeof text - 1) < 0 ? 1 : 0); /* what is worth keeping is on disk already */
 }
 
 /* A thread in a read that hangs, or one of idle class on a busy host, cannot be waited for: a guest goes when told. */

@@ -2,12 +2,13 @@
 /*
  * millrace bench: what this machine prepares and what the data plane carries, in one run.
  *   1. fork the socket copy's sender and start a cluster of our own (unless --server names one)
- *   2. preparation: imagenet_train through the whole system, after an epoch to warm up
- *   3. data plane: a staged imagenet_eval stream and a plain socket copy with messages of the same sizes, in turn, five times each; a
+ *   2. --against: another loader's figures (against.h); first, as it may fail
+ *   3. preparation: imagenet_train through the whole system, after an epoch to warm up
+ *   4. data plane: a staged imagenet_eval stream and a plain socket copy with messages of the same sizes, in turn, five times each; a
  *      round of one is compared with the round of the other beside it, and the medians are told
- *   4. --against: another program's figures beside ours
  */
 #include "client/cli/cli.h"
+#include "client/cli/against.h"
 #include "client/cli/cluster.h"
 #include "client/cli/copy.h"
 
@@ -53,7 +54,8 @@ static const struct base_option table[] = {
      offsetof(struct options, staging), 0, 0},
     {"finish", BASE_OPTION_BOOL, NULL, NULL, "float32, normalised, as the preset finishes; else u8",
      offsetof(struct options, finish), 0, 0},
-    {"against", BASE_OPTION_TEXT, NULL, "COMMAND", "run it, too; it prints `images/s X` and `cpu_s/1000 Y`",
+    {"against", BASE_OPTION_TEXT, NULL, "FILE.py|COMMAND",
+     "measure it, too: loader() of the file gives batches; a command prints `images/s X` and `cpu_s/1000 Y`",
      offsetof(struct options, against), 0, 0},
 };
 const struct base_options cli_bench_options = {
@@ -83,8 +85,8 @@ struct bench {
     char dataset[PATH_MAX];
     struct rate prep, plane[ROUNDS];
     struct cli_copy_result copied[ROUNDS];
-    double against_images_s, against_cpu_s; /* 0: it did not say */
-    int signal;                             /* that ended it; 0: none */
+    struct cli_against against;
+    int signal; /* that ended it; 0: none */
 };
 
 static enum base_code from_mr(const struct mr_error *cause, struct base_error *error)
@@ -349,22 +351,9 @@ static enum base_code measure_plane(struct bench *bench, struct base_error *erro
 
 static enum base_code measure_against(struct bench *bench, struct base_error *error)
 {
-    char line[4096];
-    FILE *peer = popen(bench->options->against, "r");
-    if (!peer)
-        return base_error_errno(error, errno, "--against");
-    while (fgets(line, sizeof line, peer)) {
-        const char *images = strstr(line, "images/s "), *cpu = strstr(line, "cpu_s/1000 ");
-        if (images)
-            bench->against_images_s = strtod(images + 9, NULL);
-        if (cpu)
-            bench->against_cpu_s = strtod(cpu + 11, NULL);
-        fputs(line, stderr);
-    }
-    int status = pclose(peer);
-    if (status != 0 || bench->against_images_s <= 0)
-        return base_error_set(error, BASE_INVALID, "--against: the command failed or printed no images/s");
-    return BASE_OK;
+    enum base_code code =
+        cli_against_run(bench->options->against, bench->options->seconds, &bench->against, error);
+    return code != BASE_OK && interrupted(bench, error) ? BASE_CANCELLED : code;
 }
 
 /* ---- telling ---- */
@@ -446,7 +435,7 @@ static struct figures figure(const struct bench *bench)
 /* A prep core of ours beside what the other program does (with one worker, it is meant). */
 static double ratio_of(const struct bench *bench, const struct figures *f)
 {
-    return (f->images_s_core > 0 ? f->images_s_core : f->images_s) / bench->against_images_s;
+    return (f->images_s_core > 0 ? f->images_s_core : f->images_s) / bench->against.images_s;
 }
 
 static void print_plane(const char *name, const struct plane *plane, bool both_known)
@@ -469,12 +458,12 @@ static void print_text(const struct bench *bench, const struct figures *f)
         printf("  CPU-s/1000 images   %.2f  (worker and client)\n", f->cpu_s_1000);
     }
     if (bench->options->against) {
-        printf("  against             %.1f images/s", bench->against_images_s);
-        if (bench->against_cpu_s > 0)
-            printf(", %.2f CPU-s/1000", bench->against_cpu_s);
+        printf("  against             %.1f images/s", bench->against.images_s);
+        if (bench->against.cpu_s_1000 > 0)
+            printf(", %.2f CPU-s/1000", bench->against.cpu_s_1000);
         printf("\n  ratio               %.2fx", ratio_of(bench, f));
-        if (bench->against_cpu_s > 0 && f->cpu_s_1000 > 0)
-            printf(", by CPU time %.2fx", bench->against_cpu_s / f->cpu_s_1000);
+        if (bench->against.cpu_s_1000 > 0 && f->cpu_s_1000 > 0)
+            printf(", by CPU time %.2fx", bench->against.cpu_s_1000 / f->cpu_s_1000);
         printf("\n");
     }
     printf("data plane, staged imagenet_eval, %.0f kB a message, medians of %d\n",
@@ -500,8 +489,8 @@ static void print_json(const struct bench *bench, const struct figures *f)
     base_json_double(&json, "images_per_s_per_core", f->images_s_core);
     base_json_double(&json, "cpu_s_per_1000", f->cpu_s_1000);
     if (bench->options->against) {
-        base_json_double(&json, "against_images_per_s", bench->against_images_s);
-        base_json_double(&json, "against_cpu_s_per_1000", bench->against_cpu_s);
+        base_json_double(&json, "against_images_per_s", bench->against.images_s);
+        base_json_double(&json, "against_cpu_s_per_1000", bench->against.cpu_s_1000);
         base_json_double(&json, "ratio", ratio_of(bench, f));
     }
     base_json_object_end(&json);
@@ -532,12 +521,12 @@ int cli_bench(int argc, char **argv)
         return status;
     bench.options = &options;
     enum base_code code = begin(&bench, rest.count ? rest.positional[0] : NULL, &error);
+    if (code == BASE_OK && options.against)
+        code = measure_against(&bench, &error);
     if (code == BASE_OK)
         code = measure_prep(&bench, &error);
     if (code == BASE_OK)
         code = measure_plane(&bench, &error);
-    if (code == BASE_OK && options.against)
-        code = measure_against(&bench, &error);
     if (code == BASE_OK) {
         struct figures figures = figure(&bench);
         options.common.json ? print_json(&bench, &figures) : print_text(&bench, &figures);

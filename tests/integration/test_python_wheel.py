@@ -84,6 +84,11 @@ class Wheel(unittest.TestCase):
         self.assertEqual(self.run_in("venv-large", "import jax", "of_slot = images()",
                                      "print(jax.dlpack.from_dlpack(of_slot).unsafe_buffer_pointer() == of_slot.pointer)"), "True")
 
+        example = os.path.join(ROOT, "examples", "jax_loop.py")
+        text = run(self.path("venv-large", "bin", "python"), example, "--photos", "200", "--reach", "0.4", cwd=self.folder.name,
+                   env=dict(os.environ, PATH=harness.BIN + ":" + os.environ["PATH"]))
+        self.assertEqual(text.count("epoch "), 6, text)
+
     def run_in(self, name, *lines):
         return run(self.path(name, "bin", "python"), "-c", IMAGES + "\n".join(lines), self.cluster.address, cwd=self.folder.name).strip()
 

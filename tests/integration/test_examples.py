@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples, run as their users run them, on a small set; and that batches of Millrace train a net to the losses of torch's DataLoader."""
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+import harness
+from harness import BIN, ROOT, Cluster
+
+PACKAGE = os.environ.get("MILLRACE_PYTHON", os.path.join(os.path.dirname(BIN), "python"))
+EXAMPLES = os.path.join(ROOT, "examples")
+sys.path[:0] = [PACKAGE, EXAMPLES]
+try:
+    import millrace  # noqa: F401
+    import torch
+except ImportError as error:
+    print(f"SKIPPED: {error} (python3-dev, python3-torch)")
+    sys.exit(77)
+import ddp  # noqa: E402
+import hp_search  # noqa: E402
+import train_classifier  # noqa: E402
+
+TRAIN, VALID, BATCH = 149, 40, 10  # prime
+
+
+def run(name, *args, python=sys.executable, timeout_s=300, **env):
+    """What an example printed."""
+    env = dict(os.environ, PATH=BIN + ":" + os.environ["PATH"], PYTHONPATH=PACKAGE, PYTHONDONTWRITEBYTECODE="1", **env)
+    env.pop("MILLRACE_SERVER", None)
+    done = subprocess.run([python, os.path.join(EXAMPLES, name), *map(str, args)], capture_output=True, text=True, timeout=timeout_s, env=env)
+    if done.returncode:
+        raise AssertionError(f"{name}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class Samples(torch.utils.data.Dataset):
+    """Rows that `millrace cat` wrote, finished as torchvision does: ToTensor, Normalize."""
+
+    def __init__(self, cat):
+        self.images, self.labels = cat.field("image"), cat.field("label")
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        image = torch.from_numpy(self.images[index].copy()).permute(2, 0, 1).to(torch.float32).div(255)
+        mean, std = torch.tensor([.485, .456, .406]), torch.tensor([.229, .224, .225])
+        return image.sub_(mean[:, None, None]).div_(std[:, None, None]), int(self.labels[index])
+
+
+class Examples(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory(prefix="millrace-examples-"))
+        os.chmod(cls.folder, 0o755)
+        for seed, (name, count) in enumerate((("photos", TRAIN), ("photos-valid", VALID)), 1):
+            subprocess.run([os.path.join(BIN, "millrace-photos"), os.path.join(cls.folder, name), str(count), str(seed)], check=True,
+                           stdout=subprocess.DEVNULL)
+        cls.cluster = cls.enterClassContext(Cluster(cls.folder, 2))
+        for name in ("photos", "photos-valid"):
+            cls.cluster.add(name, os.path.join(cls.folder, name))
+
+    def main_here(self, module, *args):
+        """What an example printed, run in this process."""
+        out = io.StringIO()
+        argv = [module.__file__, "--server", self.cluster.address, *map(str, args)]
+        with unittest.mock.patch.object(sys, "argv", argv), contextlib.redirect_stdout(out):
+            module.main()
+        return out.getvalue()
+
+    def run_here(self, name, *args, **more):
+        return run(name, "--server", self.cluster.address, *args, **more)
+
+    def test_train_classifier(self):
+        """Really trained; and a run that was interrupted ends where the whole one does."""
+        text = self.run_here("train_classifier.py", "--epochs", 6, "--reach", 0.5)
+        told = re.findall(r"^epoch \d: .*accuracy \d+%$", text, re.M)
+        self.assertEqual(len(told), 6, text)
+        checkpoint = os.path.join(self.folder, "checkpoint")
+        parts = [self.main_here(train_classifier, "--epochs", epochs, "--checkpoint", checkpoint) for epochs in (2, 6)]
+        self.assertEqual(re.findall(r"^epoch .*$", "".join(parts), re.M), told)
+
+    def test_same_losses_as_torch(self):
+        epochs, names = 3, ("millrace", "torch")
+        nets, losses = {}, {name: [] for name in names}
+        torch.set_num_threads(1)
+        for name in names:
+            torch.manual_seed(7)
+            net = train_classifier.make_net()
+            nets[name] = net, torch.optim.Adam(net.parameters(), 3e-3)
+        loader, valid = train_classifier.loaders(self.cluster.address, "photos", "photos-valid", BATCH, epochs=epochs)
+        with loader, valid:
+            for epoch in range(epochs):
+                cat = self.cluster.cat("photos", f"epoch-{epoch}", "--epoch", epoch, "--option", f"size={train_classifier.SIZE}")
+                theirs = torch.utils.data.DataLoader(Samples(cat), BATCH, drop_last=True, num_workers=2)
+                for name, batches in (("millrace", loader), ("torch", theirs)):
+                    losses[name] += train_classifier.train_epoch(*nets[name], batches)
+        self.assertEqual(len(losses["torch"]), epochs * (TRAIN // BATCH))
+        worst = max(abs(a - b) / b for a, b in zip(losses["millrace"], losses["torch"]))
+        print(f"losses: {losses['torch'][0]:.3f} to {losses['torch'][-1]:.3f} in {len(losses['torch'])} steps, furthest apart by "
+              f"{worst:.1e} of themselves", file=sys.stderr)
+        self.assertLess(worst, 1e-6)
+
+    def test_hp_search(self):
+        """8 trials and 4 replacements, on a stream that no other test reads (this one comes before those that do)."""
+        text = self.run_here("hp_search.py", "--epochs", 4)
+        self.assertEqual(len(re.findall(r"^trial +\d+: ", text, re.M)), 12, text)
+        prepared, epochs, delivered = (int(re.search(pattern, text).group(1)) for pattern in
+                                       (r"prepared +(\d+)", r"\((\d+) epochs of", r"delivered +(\d+)"))
+        made = self.cluster.blocks_made()
+        self.assertEqual(prepared, sum(block[3] for block in made))
+        self.assertLessEqual(prepared, 1.05 * sum({block[:3]: block[3] for block in made}.values()), "blocks were made twice")
+        # + 1: what was fetched ahead for trials that were stopped
+        self.assertLessEqual(prepared, 1.05 * (TRAIN * (epochs + 1) + VALID))
+        self.assertGreater(delivered, 3 * prepared)
+
+    def test_ddp(self):
+        """By itself, on a cluster that it starts."""
+        text = run("ddp.py", "--epochs", 2, "--photos", 41)
+        self.assertEqual(re.findall(r"^epoch (\d): 2 ranks, (\d+) steps, .* of (\d+)$", text, re.M),
+                         [("0", "2", "10"), ("1", "2", "10")], text)
+
+    def test_help(self):
+        for module in (train_classifier, ddp, hp_search):
+            with self.assertRaises(SystemExit) as ended:
+                self.main_here(module, "--help")
+            self.assertEqual(ended.exception.code, 0)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -107,6 +107,41 @@ class Examples(unittest.TestCase):
               f"{worst:.1e} of themselves", file=sys.stderr)
         self.assertLess(worst, 1e-6)
 
+    def test_migrating_page(self):
+        """Its two scripts give the same kinds of tensors and as many steps; what it says is the same as torchvision, is."""
+        try:
+            from torchvision import datasets, transforms
+        except ImportError as error:
+            self.skipTest(f"{error} (python3-torchvision)")
+        text = open(os.path.join(ROOT, "docs", "migrating.md")).read()
+        blocks = [block.replace("\n    ", "\n") for block in re.findall(r"(?<=\n\n)    (.+?)(?=\n\n\S)", text, re.S)]
+        before, after = (next(b for b in blocks if line in b) for line in ("DistributedSampler(", "millrace.Loader("))
+        shown = {}
+        for name, code, single in (("before", before, "DistributedSampler(train_set, num_replicas=1, rank=0)"), ("after", after, "")):
+            code = code.replace("range(90)", "range(1)").replace("/data/photos", os.path.join(self.folder, "photos-valid"))
+            code = code.replace("server:7070", self.cluster.address).replace("\"photos\"", "\"photos-valid\"").replace("batch_size=64", "batch_size=16")
+            code = code.replace("DistributedSampler(train_set)", single).replace("num_workers=8, pin_memory=True", "num_workers=0")
+            names = {}
+            exec(compile(code, name, "exec"), names)
+            shown[name] = names["images"].shape, names["images"].dtype, names["labels"].dtype, len(names["train"])
+        self.assertEqual(shown["before"], shown["after"])
+        preset = names["train"].pipeline
+        names["train"].close()
+
+        listed = eval(re.search(r"or a list: `(.+?)`", text).group(1))
+        options = dict(dataset="photos-valid", batch_size=VALID, arrays="torch", job="page")
+        with millrace.Loader(self.cluster.address, transforms=listed, **options) as as_list:
+            self.assertEqual(as_list.pipeline, preset)
+
+        finish = [transforms.ToTensor(), transforms.Normalize((.485, .456, .406), (.229, .224, .225))]
+        theirs = datasets.ImageFolder(os.path.join(self.folder, "photos-valid"),
+                                      transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224), *finish]))
+        with millrace.Loader(self.cluster.address, transforms="imagenet_eval", tail="exact", **options) as ours:
+            [(images, labels)] = ours
+            self.assertEqual(ours.class_to_idx, theirs.class_to_idx)
+        self.assertTrue(torch.equal(images, torch.stack([image for image, _ in theirs])))
+        self.assertEqual(labels.tolist(), [label for _, label in theirs])
+
     def test_hp_search(self):
         """8 trials and 4 replacements, on a stream that no other test reads (this one comes before those that do)."""
         text = self.run_here("hp_search.py", "--epochs", 4)

@@ -210,9 +210,16 @@ static enum base_code add_positional(const struct base_options *options, const c
     return BASE_OK;
 }
 
-static enum base_code take_arguments(const struct base_options *options, int argc, char **argv, bool *given,
-                                     void *into, struct base_options_rest *rest, struct base_error *error)
+struct filling {
+    bool *given; /* which options were */
+    void *into;
+    struct base_options_rest *rest;
+};
+
+static enum base_code take_arguments(const struct base_options *options, int argc, char **argv,
+                                     const struct filling *filling, struct base_error *error)
 {
+    struct base_options_rest *rest = filling->rest;
     bool flags = true;
     enum base_code code = BASE_OK;
     for (int i = 1; i < argc && !code && !rest->help && !rest->version; i++) {
@@ -223,7 +230,7 @@ static enum base_code take_arguments(const struct base_options *options, int arg
         else if (flags && strcmp(argv[i], "--version") == 0)
             rest->version = true;
         else if (flags && argv[i][0] == '-' && argv[i][1])
-            code = take_flag(options, argv, &i, given, into, error);
+            code = take_flag(options, argv, &i, filling->given, filling->into, error);
         else
             code = add_positional(options, argv[i], rest, error);
     }
@@ -240,7 +247,8 @@ enum base_code base_options_parse(const struct base_options *options, int argc, 
     memset(rest, 0, sizeof *rest);
     for (size_t i = 0; i < options->count; i++)
         clear(&options->table[i], into);
-    enum base_code code = take_arguments(options, argc, argv, given, into, rest, error);
+    struct filling filling = {given, into, rest};
+    enum base_code code = take_arguments(options, argc, argv, &filling, error);
     if (code || rest->help || rest->version)
         return code;
     for (size_t i = 0; i < options->count && !code; i++)

@@ -115,8 +115,9 @@ static void send_data(struct connection *connection, const struct worker_action 
     sending->send = action->send;
     struct iovec iov[WIRE_PART_IOVECS];
     uint64_t length;
-    int count = wire_part_gather(&kit->layout, serve->options.staging + action->offset, wanted, action->from,
-                                 action->to, sending->scratch, iov, &length);
+    int count = wire_part_gather(&kit->layout, serve->options.staging + action->offset,
+                                 &(struct wire_cut){wanted, action->from, action->to}, sending->scratch, iov,
+                                 &length);
     struct wire_header header = header_of(action, WIRE_DATA);
     header.epoch = action->epoch;
     header.block = action->number;

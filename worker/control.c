@@ -267,8 +267,10 @@ static void send_sync(struct worker_control *control, struct call *call, uint32_
     call->drain = control->draining;
     call->leave = control->leaving;
     const Millrace__V1__WorkerSync *message = worker_report_fill(control->report, &sync, &call->bad_items);
-    if (!rpc_call_start(control->channel, &millrace__v1__cluster__descriptor, "Sync", &message->base,
-                        wait_ms + GRACE_MS, on_synced, call))
+    if (!rpc_call_start(control->channel,
+                        &(struct rpc_request){&millrace__v1__cluster__descriptor, "Sync", &message->base,
+                                              wait_ms + GRACE_MS},
+                        on_synced, call))
         on_synced(call, BASE_NO_MEMORY, "no memory for a call", NULL);
 }
 

@@ -287,8 +287,10 @@ static void tell(struct job *job, struct rpc_channel *channel)
     result.changed_names = changed.text;
     result.n_changed_names = changed.count;
     job->state = TELLING;
-    if (!rpc_call_start(channel, &millrace__v1__cluster__descriptor, "Indexed", &result.base, TELL_MS, told,
-                        job))
+    if (!rpc_call_start(
+            channel,
+            &(struct rpc_request){&millrace__v1__cluster__descriptor, "Indexed", &result.base, TELL_MS}, told,
+            job))
         told(job, BASE_NO_MEMORY, "no memory for a call", NULL);
     free(result.classes);
     free(changed_names);

@@ -144,8 +144,9 @@ static enum base_code register_folder(struct bench *bench, const struct cli_comm
     request.name = bench->dataset;
     request.path = (char *)(uintptr_t)folder;
     request.wait_ms = WAIT_MS;
-    enum base_code code = cli_call(common, &millrace__v1__datasets__descriptor, "Add", &request.base,
-                                   2 * WAIT_MS, &reply, error);
+    enum base_code code = cli_call(
+        common, &(struct rpc_request){&millrace__v1__datasets__descriptor, "Add", &request.base, 2 * WAIT_MS},
+        &reply, error);
     cli_free(reply);
     return code;
 }

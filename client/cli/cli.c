@@ -82,8 +82,7 @@ enum base_code cli_number(const char *text, uint64_t *number)
 
 /* ---- calls ---- */
 
-enum base_code cli_call(const struct cli_common *common, const ProtobufCServiceDescriptor *service,
-                        const char *method, const ProtobufCMessage *request, int64_t timeout_ms,
+enum base_code cli_call(const struct cli_common *common, const struct rpc_request *request,
                         ProtobufCMessage **reply, struct base_error *error)
 {
     char key[4097] = "";
@@ -97,7 +96,7 @@ enum base_code cli_call(const struct cli_common *common, const ProtobufCServiceD
     rpc_start();
     code = rpc_channel_open(&channel, &options, error);
     if (code == BASE_OK)
-        code = rpc_call_wait(channel, service, method, request, timeout_ms, reply, error);
+        code = rpc_call_wait(channel, request, reply, error);
     rpc_channel_close(&channel);
     rpc_stop();
     return code;

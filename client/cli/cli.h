@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/options.h"
+#include "proto/rpc/rpc.h"
 #include "proto/schema/millrace.pb-c.h"
 
 enum cli_exit {
@@ -96,9 +97,8 @@ enum base_code cli_number(const char *text, uint64_t *number);
 
 /* ---- calls ---- */
 
-/* One call, waited for at most `timeout_ms`. *reply: cli_free. `retry`: wait for a server that is not there yet. */
-enum base_code cli_call(const struct cli_common *common, const ProtobufCServiceDescriptor *service,
-                        const char *method, const ProtobufCMessage *request, int64_t timeout_ms,
+/* One call, waited for. *reply: cli_free. */
+enum base_code cli_call(const struct cli_common *common, const struct rpc_request *request,
                         ProtobufCMessage **reply, struct base_error *error);
 void cli_free(ProtobufCMessage *reply);
 

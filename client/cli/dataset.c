@@ -63,7 +63,8 @@ static enum base_code show(const struct options *options, const char *name, Mill
 {
     Millrace__V1__DatasetName request = MILLRACE__V1__DATASET_NAME__INIT;
     request.name = (char *)(uintptr_t)name;
-    return cli_call(&options->common, service, "Show", &request.base, options->common.timeout_ms,
+    return cli_call(&options->common,
+                    &(struct rpc_request){service, "Show", &request.base, options->common.timeout_ms},
                     (ProtobufCMessage **)info, error);
 }
 
@@ -78,8 +79,10 @@ static uint32_t ready_workers(const struct options *options)
     ProtobufCMessage *reply = NULL;
     Millrace__V1__WorkersRequest request = MILLRACE__V1__WORKERS_REQUEST__INIT;
     uint32_t ready = 0;
-    if (cli_call(&options->common, &millrace__v1__cluster__descriptor, "Workers", &request.base,
-                 options->common.timeout_ms, &reply, NULL) != BASE_OK)
+    if (cli_call(&options->common,
+                 &(struct rpc_request){&millrace__v1__cluster__descriptor, "Workers", &request.base,
+                                       options->common.timeout_ms},
+                 &reply, NULL) != BASE_OK)
         return 0;
     const Millrace__V1__WorkersReply *workers = (const Millrace__V1__WorkersReply *)reply;
     for (size_t i = 0; i < workers->n_workers; i++)
@@ -114,8 +117,10 @@ static enum base_code add(const struct options *options, const char *name, const
     request.name = (char *)(uintptr_t)name;
     request.path = (char *)(uintptr_t)path;
     request.wait_ms = (uint32_t)slice_ms;
-    enum base_code code = cli_call(&options->common, service, "Add", &request.base,
-                                   options->common.timeout_ms + slice_ms, (ProtobufCMessage **)info, error);
+    enum base_code code =
+        cli_call(&options->common,
+                 &(struct rpc_request){service, "Add", &request.base, options->common.timeout_ms + slice_ms},
+                 (ProtobufCMessage **)info, error);
     if (code == BASE_OK)
         code = look_until(options, name, deadline_ns, 0, info, error);
     if (code != BASE_OK || strcmp((*info)->state, "ready") != 0 || options->wait_ms == 0)
@@ -192,8 +197,9 @@ static int run_list(const struct options *options)
     struct base_error error;
     ProtobufCMessage *reply = NULL;
     Millrace__V1__DatasetsRequest request = MILLRACE__V1__DATASETS_REQUEST__INIT;
-    enum base_code code = cli_call(&options->common, service, "List", &request.base,
-                                   options->common.timeout_ms, &reply, &error);
+    enum base_code code = cli_call(
+        &options->common, &(struct rpc_request){service, "List", &request.base, options->common.timeout_ms},
+        &reply, &error);
     if (code != BASE_OK)
         return cli_fail("millrace dataset list", options->common.json, &error);
     if (options->common.json)
@@ -265,8 +271,8 @@ static int run_verify(const struct options *options, const char *name)
     request.name = (char *)(uintptr_t)name;
     request.wait_ms = (uint32_t)options->wait_ms;
     int64_t timeout_ms = options->common.timeout_ms + options->wait_ms;
-    if (cli_call(&options->common, service, "Verify", &request.base, timeout_ms, (ProtobufCMessage **)&reply,
-                 &error) != BASE_OK)
+    if (cli_call(&options->common, &(struct rpc_request){service, "Verify", &request.base, timeout_ms},
+                 (ProtobufCMessage **)&reply, &error) != BASE_OK)
         return cli_fail("millrace dataset verify", options->common.json, &error);
     uint64_t changed = reply->changed;
     if (options->common.json) {
@@ -288,7 +294,8 @@ static int run_rm(const struct options *options, const char *name)
     ProtobufCMessage *reply = NULL;
     Millrace__V1__DatasetName request = MILLRACE__V1__DATASET_NAME__INIT;
     request.name = (char *)(uintptr_t)name;
-    if (cli_call(&options->common, service, "Remove", &request.base, options->common.timeout_ms, &reply,
+    if (cli_call(&options->common,
+                 &(struct rpc_request){service, "Remove", &request.base, options->common.timeout_ms}, &reply,
                  &error) != BASE_OK)
         return cli_fail("millrace dataset rm", options->common.json, &error);
     if (options->common.json)

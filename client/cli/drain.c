@@ -21,8 +21,10 @@ static enum base_code find(const struct cli_common *options, const char *address
 {
     ProtobufCMessage *reply = NULL;
     Millrace__V1__WorkersRequest request = MILLRACE__V1__WORKERS_REQUEST__INIT;
-    enum base_code code = cli_call(options, &millrace__v1__cluster__descriptor, "Workers", &request.base,
-                                   options->timeout_ms, &reply, error);
+    enum base_code code = cli_call(options,
+                                   &(struct rpc_request){&millrace__v1__cluster__descriptor, "Workers",
+                                                         &request.base, options->timeout_ms},
+                                   &reply, error);
     if (code != BASE_OK)
         return code;
     const Millrace__V1__WorkersReply *workers = (const Millrace__V1__WorkersReply *)reply;
@@ -47,8 +49,10 @@ static enum base_code drain(const struct cli_common *options, const char *text, 
     else if (cli_number(text, &request.worker) != BASE_OK)
         code = base_error_set(error, BASE_INVALID, "\"%s\" is not a worker's number or address", text);
     if (code == BASE_OK)
-        code = cli_call(options, &millrace__v1__cluster__descriptor, "Drain", &request.base,
-                        options->timeout_ms, &reply, error);
+        code = cli_call(options,
+                        &(struct rpc_request){&millrace__v1__cluster__descriptor, "Drain", &request.base,
+                                              options->timeout_ms},
+                        &reply, error);
     if (code == BASE_OK && options->json)
         cli_print_json(reply);
     else if (code == BASE_OK)

@@ -68,8 +68,10 @@ int cli_jobs(int argc, char **argv)
         return status;
     ProtobufCMessage *reply = NULL;
     Millrace__V1__JobsRequest request = MILLRACE__V1__JOBS_REQUEST__INIT;
-    if (cli_call(&options, &millrace__v1__jobs__descriptor, "List", &request.base, options.timeout_ms, &reply,
-                 &error) != BASE_OK)
+    if (cli_call(
+            &options,
+            &(struct rpc_request){&millrace__v1__jobs__descriptor, "List", &request.base, options.timeout_ms},
+            &reply, &error) != BASE_OK)
         return cli_fail("millrace jobs", options.json, &error);
     if (options.json)
         cli_print_json(reply);

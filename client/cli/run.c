@@ -205,7 +205,9 @@ static uint64_t rows_made(const struct cli_common *common)
     ProtobufCMessage *reply = NULL;
     Millrace__V1__WorkersRequest request = MILLRACE__V1__WORKERS_REQUEST__INIT;
     uint64_t rows = 0;
-    if (cli_call(common, &millrace__v1__cluster__descriptor, "Workers", &request.base, common->timeout_ms,
+    if (cli_call(common,
+                 &(struct rpc_request){&millrace__v1__cluster__descriptor, "Workers", &request.base,
+                                       common->timeout_ms},
                  &reply, NULL) != BASE_OK)
         return 0;
     const Millrace__V1__WorkersReply *workers = (const Millrace__V1__WorkersReply *)reply;

@@ -88,8 +88,9 @@ static int ready_workers(const struct cli_common *common)
 {
     ProtobufCMessage *reply = NULL;
     Millrace__V1__WorkersRequest request = MILLRACE__V1__WORKERS_REQUEST__INIT;
-    if (cli_call(common, &millrace__v1__cluster__descriptor, "Workers", &request.base, 1000, &reply, NULL) !=
-        BASE_OK)
+    if (cli_call(common,
+                 &(struct rpc_request){&millrace__v1__cluster__descriptor, "Workers", &request.base, 1000},
+                 &reply, NULL) != BASE_OK)
         return 0;
     const Millrace__V1__WorkersReply *workers = (const Millrace__V1__WorkersReply *)reply;
     int ready = 0;

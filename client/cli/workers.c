@@ -45,7 +45,9 @@ int cli_workers(int argc, char **argv)
         return status;
     ProtobufCMessage *reply = NULL;
     Millrace__V1__WorkersRequest request = MILLRACE__V1__WORKERS_REQUEST__INIT;
-    if (cli_call(&options, &millrace__v1__cluster__descriptor, "Workers", &request.base, options.timeout_ms,
+    if (cli_call(&options,
+                 &(struct rpc_request){&millrace__v1__cluster__descriptor, "Workers", &request.base,
+                                       options.timeout_ms},
                  &reply, &error) != BASE_OK)
         return cli_fail("millrace workers", options.json, &error);
     if (options.json)

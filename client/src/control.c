@@ -164,8 +164,8 @@ static enum base_code ask_open(struct mr_job *job, int64_t timeout_ms, Millrace_
     Millrace__V1__JobOpen *open = millrace__v1__job_open__unpack(NULL, job->open_size, job->open_bytes);
     if (!open)
         return base_error_set(error, BASE_NO_MEMORY, "no memory for a job");
-    enum base_code code =
-        rpc_call_wait(job->client->channel, JOBS, "Open", &open->base, timeout_ms, &reply, error);
+    enum base_code code = rpc_call_wait(
+        job->client->channel, &(struct rpc_request){JOBS, "Open", &open->base, timeout_ms}, &reply, error);
     millrace__v1__job_open__free_unpacked(open, NULL);
     *answer = (Millrace__V1__JobAnswer *)(void *)reply;
     return code;
@@ -284,7 +284,8 @@ static struct client_call *new_call(struct mr_job *job)
 static void start_call(struct mr_job *job, struct client_call *call, const char *method,
                        const ProtobufCMessage *message, int64_t timeout_ms)
 {
-    if (rpc_call_start(job->client->channel, JOBS, method, message, timeout_ms, on_synced, call))
+    if (rpc_call_start(job->client->channel, &(struct rpc_request){JOBS, method, message, timeout_ms},
+                       on_synced, call))
         return;
     job->sync = NULL;
     free(call);
@@ -432,6 +433,7 @@ void client_control_close(struct mr_job *job)
         end.at = &parts.at;
         end.last = &last;
     }
-    if (rpc_call_wait(job->client->channel, JOBS, "Close", &end.base, CLOSE_MS, &reply, &ignored) == BASE_OK)
+    if (rpc_call_wait(job->client->channel, &(struct rpc_request){JOBS, "Close", &end.base, CLOSE_MS}, &reply,
+                      &ignored) == BASE_OK)
         protobuf_c_message_free_unpacked(reply, NULL);
 }

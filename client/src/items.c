@@ -35,25 +35,25 @@ static enum base_code get_order(struct client_items *items, uint32_t epoch,
     return BASE_OK;
 }
 
-enum base_code client_items_check(struct client_items *items, uint32_t epoch, uint64_t position,
-                                  const struct wire_row *rows, uint32_t count, uint64_t pick,
+enum base_code client_items_check(struct client_items *items, const struct client_items_part *part,
                                   struct base_error *error)
 {
+    const struct wire_row *rows = part->rows;
     const struct scheduler_order *order = NULL;
-    enum base_code code = get_order(items, epoch, &order, error);
+    enum base_code code = get_order(items, part->epoch, &order, error);
     if (code != BASE_OK)
         return code;
     bool all = !items->stream->shuffle || items->stream->items <= SCHEDULER_ORDER_TABLE_MAX;
-    uint32_t from = all ? 0 : (uint32_t)(pick % count), to = all ? count : from + 1;
+    uint32_t from = all ? 0 : (uint32_t)(part->pick % part->count), to = all ? part->count : from + 1;
     for (uint32_t i = from; i < to; i++) {
-        uint64_t item = scheduler_order_item(order, position + i);
+        uint64_t item = scheduler_order_item(order, part->position + i);
         bool its_own = rows[i].status != WIRE_ROW_OK || rows[i].used_item == item;
         if (rows[i].item != item || !its_own)
             return base_error_set(
                 error, BASE_CORRUPT,
                 "DATA has item %llu (made of %llu) at epoch %u position %llu, not item %llu",
-                (unsigned long long)rows[i].item, (unsigned long long)rows[i].used_item, epoch,
-                (unsigned long long)(position + i), (unsigned long long)item);
+                (unsigned long long)rows[i].item, (unsigned long long)rows[i].used_item, part->epoch,
+                (unsigned long long)(part->position + i), (unsigned long long)item);
     }
     return BASE_OK;
 }

@@ -19,10 +19,16 @@ struct client_items {
 
 void client_items_init(struct client_items *items, const struct scheduler_stream *stream);
 void client_items_fini(struct client_items *items);
-/* `count` rows from `position` on; `epoch` as it enters keys. CORRUPT: a row of another item. Where an item's place costs
- * more to find than to look up (above SCHEDULER_ORDER_TABLE_MAX), one row is looked at, row `pick` % count. */
-enum base_code client_items_check(struct client_items *items, uint32_t epoch, uint64_t position,
-                                  const struct wire_row *rows, uint32_t count, uint64_t pick,
+/* `count` rows from `position` on; `epoch` as it enters keys. */
+struct client_items_part {
+    uint32_t epoch, count;
+    uint64_t position;
+    const struct wire_row *rows;
+    uint64_t pick; /* any number: where only one row is looked at, row `pick` % count */
+};
+/* CORRUPT: a row of another item. One row is looked at where an item's place costs more to find than to look up (above
+ * SCHEDULER_ORDER_TABLE_MAX). */
+enum base_code client_items_check(struct client_items *items, const struct client_items_part *part,
                                   struct base_error *error);
 
 #endif

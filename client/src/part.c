@@ -183,8 +183,12 @@ static enum base_code verify(struct client_part *part, const struct wire_header 
     }
     if (code != BASE_OK)
         return code;
-    uint64_t position = header->block * part->block_rows + header->from;
-    return client_items_check(part->items, header->epoch, position, rows, part->rows, header->request, error);
+    struct client_items_part came = {.epoch = header->epoch,
+                                     .count = part->rows,
+                                     .position = header->block * part->block_rows + header->from,
+                                     .rows = rows,
+                                     .pick = header->request};
+    return client_items_check(part->items, &came, error);
 }
 
 enum base_code client_part_done(struct client_part *part, int64_t now_ns, const struct wire_header *header,

@@ -291,20 +291,19 @@ static void invoke(struct rpc_invocation *invocation, const char *method, const 
     grpc_byte_buffer_destroy(buffer);
 }
 
-bool rpc_call_start(struct rpc_channel *channel, const ProtobufCServiceDescriptor *service,
-                    const char *method, const ProtobufCMessage *request, int64_t timeout_ms, rpc_done done,
+bool rpc_call_start(struct rpc_channel *channel, const struct rpc_request *request, rpc_done done,
                     void *context)
 {
     struct rpc_invocation *invocation = calloc(1, sizeof *invocation);
     if (!invocation)
         return false;
     *invocation = (struct rpc_invocation){.channel = channel,
-                                          .service = service,
+                                          .service = request->service,
                                           .mailbox = channel->mailbox,
-                                          .timeout_ms = timeout_ms,
+                                          .timeout_ms = request->timeout_ms,
                                           .done = done,
                                           .context = context};
-    invoke(invocation, method, request);
+    invoke(invocation, request->method, request->message);
     return true;
 }
 
@@ -332,25 +331,25 @@ static void wake(void *context, enum base_code code, const char *text, const Pro
     pthread_mutex_unlock(&waiter->lock);
 }
 
-enum base_code rpc_call_wait(struct rpc_channel *channel, const ProtobufCServiceDescriptor *service,
-                             const char *method, const ProtobufCMessage *request, int64_t timeout_ms,
+enum base_code rpc_call_wait(struct rpc_channel *channel, const struct rpc_request *request,
                              ProtobufCMessage **reply, struct base_error *error)
 {
     *reply = NULL;
     if (rpc_usable() && rpc_queue_is_current(&channel->queue))
-        return base_error_set(error, BASE_INTERNAL, "%s: a callback waits for its own thread", method);
+        return base_error_set(error, BASE_INTERNAL, "%s: a callback waits for its own thread",
+                              request->method);
     struct rpc_invocation *invocation = calloc(1, sizeof *invocation);
     if (!invocation)
-        return base_error_set(error, BASE_NO_MEMORY, "%s: no memory", method);
+        return base_error_set(error, BASE_NO_MEMORY, "%s: no memory", request->method);
     struct waiter waiter = {
         .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .error = error};
     *invocation = (struct rpc_invocation){.channel = channel,
-                                          .service = service,
-                                          .timeout_ms = timeout_ms,
+                                          .service = request->service,
+                                          .timeout_ms = request->timeout_ms,
                                           .done = wake,
                                           .context = &waiter,
                                           .gives_reply = true};
-    invoke(invocation, method, request);
+    invoke(invocation, request->method, request->message);
     pthread_mutex_lock(&waiter.lock);
     while (!waiter.is_done) /* the call has a deadline, so this has */
         pthread_cond_wait(&waiter.changed, &waiter.lock);

@@ -70,6 +70,14 @@ bool rpc_call_cancelled(
 
 struct rpc_channel;
 
+/* What is asked: `method` is a method of `service` ("Sync"). */
+struct rpc_request {
+    const ProtobufCServiceDescriptor *service;
+    const char *method;
+    const ProtobufCMessage *message;
+    int64_t timeout_ms;
+};
+
 /* Exactly once a call. `reply` is valid during the callback only; NULL unless code is BASE_OK. */
 typedef void (*rpc_done)(void *context, enum base_code code, const char *text, const ProtobufCMessage *reply);
 
@@ -90,19 +98,17 @@ enum base_code rpc_channel_open(struct rpc_channel **channel, const struct rpc_c
  * NULL is fine. */
 void rpc_channel_close(struct rpc_channel **channel);
 
-/* `method` is a method of `service` ("Sync"). A server that cannot be reached completes the call at its
+/* A server that cannot be reached completes the call at its
  * deadline with BASE_UNAVAILABLE (wait_for_ready) or at once (otherwise); a connection that breaks under a call,
  * at once with the same: the server may have seen it or not. BASE_TIMEOUT: connected, and no answer in time.
  * False: no memory; nothing was started, and `done` will not be called. */
 __attribute__((warn_unused_result)) bool rpc_call_start(struct rpc_channel *channel,
-                                                        const ProtobufCServiceDescriptor *service,
-                                                        const char *method, const ProtobufCMessage *request,
-                                                        int64_t timeout_ms, rpc_done done, void *context);
+                                                        const struct rpc_request *request, rpc_done done,
+                                                        void *context);
 
 /* Blocks until the answer; *reply is the caller's (protobuf_c_message_free_unpacked). Not from the mailbox's
  * owner of a channel that has one. */
-enum base_code rpc_call_wait(struct rpc_channel *channel, const ProtobufCServiceDescriptor *service,
-                             const char *method, const ProtobufCMessage *request, int64_t timeout_ms,
+enum base_code rpc_call_wait(struct rpc_channel *channel, const struct rpc_request *request,
                              ProtobufCMessage **reply, struct base_error *error);
 
 #endif

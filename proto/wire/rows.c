@@ -153,9 +153,11 @@ static uint8_t *copy_hashes(const struct wire_layout *layout, const uint8_t *blo
     return out;
 }
 
-int wire_part_gather(const struct wire_layout *layout, uint8_t *block, uint8_t wanted, uint32_t from,
-                     uint32_t to, uint8_t *scratch, struct iovec *iov, uint64_t *length)
+int wire_part_gather(const struct wire_layout *layout, uint8_t *block, const struct wire_cut *cut,
+                     uint8_t *scratch, struct iovec *iov, uint64_t *length)
 {
+    uint8_t wanted = cut->wanted;
+    uint32_t from = cut->from, to = cut->to;
     int sent = count_wanted(layout, wanted);
     uint32_t rows = to - from;
     uint8_t *row_table = scratch + sent * SIZE_BYTES, *hashes = row_table + (size_t)rows * WIRE_ROW_BYTES;

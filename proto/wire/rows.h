@@ -55,13 +55,18 @@ void wire_layout_init(struct wire_layout *layout, const struct scheduler_field *
 uint64_t wire_layout_hash_row(const struct wire_layout *layout, uint8_t *block, uint32_t index,
                               const uint64_t ragged_at[SCHEDULER_PIPELINE_FIELDS]);
 
-/* The DATA payload of rows [from, to) with the fields of mask `wanted`, gathered from a made block without
+/* Rows [from, to) of a block with the fields of mask `wanted`. */
+struct wire_cut {
+    uint8_t wanted;
+    uint32_t from, to;
+};
+/* The DATA payload of a cut, gathered from a made block without
  * copying what is large: the head is written to `scratch` (wire_part_scratch_bytes), everything else points
  * into the block. Returns the number of iovecs (<= WIRE_PART_IOVECS) and *length their sum. */
 #define WIRE_PART_IOVECS (1 + 2 * SCHEDULER_PIPELINE_FIELDS)
 size_t wire_part_scratch_bytes(const struct wire_layout *layout, uint8_t wanted, uint32_t rows);
-int wire_part_gather(const struct wire_layout *layout, uint8_t *block, uint8_t wanted, uint32_t from,
-                     uint32_t to, uint8_t *scratch, struct iovec *iov, uint64_t *length);
+int wire_part_gather(const struct wire_layout *layout, uint8_t *block, const struct wire_cut *cut,
+                     uint8_t *scratch, struct iovec *iov, uint64_t *length);
 
 /* Receiving: the part's head (directory, rows, hashes, their checksum) has a size known beforehand; then come
  * the runs. */

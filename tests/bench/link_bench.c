@@ -94,7 +94,7 @@ static void side_init(struct side *side, int core, bool sends)
 
 static int part_of(struct side *side, int slot, struct iovec iov[WIRE_PART_IOVECS])
 {
-    return wire_part_gather(&side->layout, side->blocks[slot], (1 << FIELDS) - 1, 0, ROWS,
+    return wire_part_gather(&side->layout, side->blocks[slot], &(struct wire_cut){(1 << FIELDS) - 1, 0, ROWS},
                             side->scratch[slot], iov, &side->bytes);
 }
 

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -138,6 +139,26 @@ void bench_read_all(struct bench *bench, uint64_t first, uint64_t items,
         fail_msg("%s: %s", mr_code_name(code), error.text);
     assert_int_equal(error.code, MR_END);
     assert_int_equal(position, items);
+}
+
+void *bench_pool_allocate(void *context, size_t bytes)
+{
+    struct bench_pool *pool = context;
+    pool->refused += pool->refuses;
+    if (pool->refuses)
+        return NULL;
+    pool->live++;
+    pool->peak = pool->live > pool->peak ? pool->live : pool->peak;
+    pool->bytes = bytes;
+    return (char *)aligned_alloc(64, bytes + (pool->misplaced_bytes > 0 ? 64 : 0)) + pool->misplaced_bytes;
+}
+
+void bench_pool_free(void *context, void *memory, size_t bytes)
+{
+    struct bench_pool *pool = context;
+    pool->live--;
+    assert_int_equal(bytes, pool->bytes);
+    free((char *)memory - pool->misplaced_bytes);
 }
 
 void bench_write_manifest(const char *path)

@@ -27,6 +27,16 @@ void bench_check_batch(const struct bench *bench, const struct mr_batch *batch);
 /* To the end of the job: every position once, in order. Calls `between(step)` if given. */
 void bench_read_all(struct bench *bench, uint64_t first, uint64_t items,
                     void (*between)(struct bench *, uint64_t));
+
+/* A caller's own memory for slots. */
+struct bench_pool {
+    int live, peak, refused;
+    size_t bytes, misplaced_bytes;
+    bool refuses;
+};
+void *bench_pool_allocate(void *context, size_t bytes);
+void bench_pool_free(void *context, void *memory, size_t bytes);
+
 void bench_write_manifest(const char *path); /* 15,000 items */
 
 #endif

@@ -187,28 +187,6 @@ static void test_unavailable(void **state)
     bench_close_all(&bench);
 }
 
-struct pool {
-    int live, peak;
-    size_t bytes;
-};
-
-static void *pool_allocate(void *context, size_t bytes)
-{
-    struct pool *pool = context;
-    pool->live++;
-    pool->peak = pool->live > pool->peak ? pool->live : pool->peak;
-    pool->bytes = bytes;
-    return aligned_alloc(64, bytes);
-}
-
-static void pool_free(void *context, void *memory, size_t bytes)
-{
-    struct pool *pool = context;
-    pool->live--;
-    assert_int_equal(bytes, pool->bytes);
-    free(memory);
-}
-
 static void test_finish_and_own_memory(void **state)
 {
     static const float means[] = {0.485f, 0.456f, 0.406f}, stds[] = {0.229f, 0.224f, 0.225f};
@@ -217,13 +195,13 @@ static void test_finish_and_own_memory(void **state)
     struct mr_batch *batch;
     struct mr_error error;
     struct bench bench = {0};
-    struct pool pool = {0};
+    struct bench_pool pool = {0};
     (void)state;
     options.fields = NULL;
     options.apply_finish = 1;
     options.look_ahead = 4;
-    options.slot_allocate = pool_allocate;
-    options.slot_free = pool_free;
+    options.slot_allocate = bench_pool_allocate;
+    options.slot_free = bench_pool_free;
     options.slot_context = &pool;
     bench_open_client(&bench, &cluster);
     bench_open_job(&bench, &options);

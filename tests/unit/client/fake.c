@@ -188,7 +188,8 @@ static uint8_t *make_part(const struct fake *fake, const struct wire_header *get
         make_row(&canvas, position, item, row);
     }
     scheduler_order_destroy(order);
-    int count = wire_part_gather(&canvas.layout, block, wanted, get->from, get->to, scratch, iov, length);
+    int count = wire_part_gather(&canvas.layout, block, &(struct wire_cut){wanted, get->from, get->to},
+                                 scratch, iov, length);
     uint8_t *payload = malloc(*length);
     must(payload != NULL, "making a part");
     for (int i = 0, at = 0; i < count; at += (int)iov[i++].iov_len)

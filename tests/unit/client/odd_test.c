@@ -15,11 +15,6 @@
 
 #include <cmocka.h>
 
-struct pool {
-    int live, peak;
-    size_t bytes;
-};
-
 /* A worker that has no pages: its refusals are no reason to ask faster, and the others are asked, too. */
 static void test_pages_of_another_worker(void **state)
 {
@@ -124,46 +119,23 @@ static void test_limits_of_time_and_of_batches(void **state)
 
 /* ---- memory and shapes at the edge ---- */
 
-static void *pool_misplace(void *context, size_t bytes)
-{
-    struct pool *pool = context;
-    pool->live++;
-    return (char *)aligned_alloc(64, bytes + 64) + 8;
-}
-
-static void pool_free_misplaced(void *context, void *memory, size_t bytes)
-{
-    struct pool *pool = context;
-    (void)bytes;
-    pool->live--;
-    free((char *)memory - 8);
-}
-
-static void *pool_refuse(void *context, size_t bytes)
-{
-    struct pool *pool = context;
-    (void)bytes;
-    pool->peak++;
-    return NULL;
-}
-
 static void test_memory_that_cannot_be_used(void **state)
 {
     struct fake_options cluster = bench_fake_options();
     struct mr_job_options options = bench_job_options();
     struct mr_error error;
     struct bench bench = {0};
-    struct pool pool = {0};
+    struct bench_pool pool = {.misplaced_bytes = 8};
     (void)state;
     bench_open_client(&bench, &cluster);
     options.slot_context = &pool;
-    options.slot_allocate = pool_misplace;
-    options.slot_free = pool_free_misplaced;
+    options.slot_allocate = bench_pool_allocate;
+    options.slot_free = bench_pool_free;
     assert_int_equal(mr_job_open(&bench.job, bench.client, &options, BENCH_WAIT_MS, &error), MR_NO_MEMORY);
     assert_non_null(strstr(error.text, "aligned to 64"));
-    options.slot_allocate = pool_refuse;
+    pool.refuses = true;
     assert_int_equal(mr_job_open(&bench.job, bench.client, &options, BENCH_WAIT_MS, &error), MR_NO_MEMORY);
-    assert_int_equal(pool.peak, 1);
+    assert_int_equal(pool.refused, 1);
     assert_int_equal(pool.live, 0);
     assert_int_equal(fake_closes(bench.fake), 2); /* the server is told of both */
     bench_close_all(&bench);

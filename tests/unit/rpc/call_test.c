@@ -289,8 +289,10 @@ static void test_growing_message_is_refused(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ProtobufCMessage *reply;
         request.n_list = rows[i].count;
-        assert_int_equal(rpc_call_wait(pair.channel, &millrace__test__echo__descriptor, "Count",
-                                       &request.base, CALLS_TIMEOUT_MS, &reply, NULL),
+        assert_int_equal(rpc_call_wait(pair.channel,
+                                       &(struct rpc_request){&millrace__test__echo__descriptor, "Count",
+                                                             &request.base, CALLS_TIMEOUT_MS},
+                                       &reply, NULL),
                          rows[i].code);
         if (reply)
             protobuf_c_message_free_unpacked(reply, NULL);
@@ -306,12 +308,16 @@ static void test_wrong_calls(void **state)
     struct base_error error;
     ProtobufCMessage *reply;
     Millrace__Test__Many many = MILLRACE__TEST__MANY__INIT;
-    assert_int_equal(rpc_call_wait(pair.channel, &millrace__test__echo__descriptor, "Nope", &many.base, 1000,
-                                   &reply, &error),
-                     BASE_UNSUPPORTED);
-    assert_int_equal(rpc_call_wait(pair.channel, &millrace__test__echo__descriptor, "Say", &many.base, 1000,
-                                   &reply, &error),
-                     BASE_INVALID);
+    assert_int_equal(
+        rpc_call_wait(pair.channel,
+                      &(struct rpc_request){&millrace__test__echo__descriptor, "Nope", &many.base, 1000},
+                      &reply, &error),
+        BASE_UNSUPPORTED);
+    assert_int_equal(
+        rpc_call_wait(pair.channel,
+                      &(struct rpc_request){&millrace__test__echo__descriptor, "Say", &many.base, 1000},
+                      &reply, &error),
+        BASE_INVALID);
     assert_non_null(strstr(error.text, "EchoRequest"));
     close_pair(&pair);
 }

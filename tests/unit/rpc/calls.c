@@ -25,8 +25,9 @@ enum base_code calls_say(struct rpc_channel *channel, const Millrace__Test__Echo
                          int64_t timeout_ms, struct base_error *error)
 {
     ProtobufCMessage *message;
-    enum base_code code = rpc_call_wait(channel, &millrace__test__echo__descriptor, "Say", &request->base,
-                                        timeout_ms, &message, error);
+    enum base_code code = rpc_call_wait(
+        channel, &(struct rpc_request){&millrace__test__echo__descriptor, "Say", &request->base, timeout_ms},
+        &message, error);
     if (code) {
         assert_null(message);
         return code;
@@ -60,8 +61,9 @@ static void keep(void *context, enum base_code code, const char *text, const Pro
 void calls_start(struct rpc_channel *channel, const Millrace__Test__EchoRequest *request, int64_t timeout_ms,
                  struct kept *kept)
 {
-    assert_true(rpc_call_start(channel, &millrace__test__echo__descriptor, "Say", &request->base, timeout_ms,
-                               keep, kept));
+    assert_true(rpc_call_start(
+        channel, &(struct rpc_request){&millrace__test__echo__descriptor, "Say", &request->base, timeout_ms},
+        keep, kept));
 }
 
 void calls_await(struct kept *kept, struct base_mailbox *mailbox)
@@ -81,8 +83,10 @@ static void ask_counts(struct rpc_channel *channel, uint64_t *calls, uint64_t *g
 {
     Millrace__Test__Many request = MILLRACE__TEST__MANY__INIT;
     ProtobufCMessage *message;
-    enum base_code code = rpc_call_wait(channel, &millrace__test__echo__descriptor, "Count", &request.base,
-                                        CALLS_TIMEOUT_MS, &message, NULL);
+    enum base_code code = rpc_call_wait(
+        channel,
+        &(struct rpc_request){&millrace__test__echo__descriptor, "Count", &request.base, CALLS_TIMEOUT_MS},
+        &message, NULL);
     assert_int_equal(code, BASE_OK);
     const Millrace__Test__Counts *counts = (const void *)message;
     *calls = counts->calls;

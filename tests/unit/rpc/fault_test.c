@@ -246,7 +246,9 @@ static void test_fork(void **state)
         good = good && !rpc_usable() && rpc_channel_open(&another, &options, NULL) == BASE_CLOSED;
         calls_start(channel, &request, 1000, &kept);
         good = good && atomic_load(&kept.times) == 1 && kept.code == BASE_CLOSED;
-        good = good && rpc_call_wait(channel, &millrace__test__echo__descriptor, "Say", &request.base, 1000,
+        good = good && rpc_call_wait(channel,
+                                     &(struct rpc_request){&millrace__test__echo__descriptor, "Say",
+                                                           &request.base, 1000},
                                      &reply, NULL) == BASE_CLOSED;
         rpc_channel_close(&channel);
         rpc_stop();
@@ -294,8 +296,10 @@ static void test_memory_is_bounded(void **state)
     int64_t deadline_ns = base_clock_deadline_ns(CALLS_TIMEOUT_MS);
     enum base_code code;
     do /* it has no such service: an answer all the same, once it has let go of what it held */
-        code = rpc_call_wait(channel, &millrace__test__echo__descriptor, "Say", &request.base,
-                             CALLS_TIMEOUT_MS, &reply, NULL);
+        code = rpc_call_wait(
+            channel,
+            &(struct rpc_request){&millrace__test__echo__descriptor, "Say", &request.base, CALLS_TIMEOUT_MS},
+            &reply, NULL);
     while (code != BASE_UNSUPPORTED && base_clock_now_ns() < deadline_ns);
     assert_int_equal(code, BASE_UNSUPPORTED);
     rpc_channel_close(&channel);

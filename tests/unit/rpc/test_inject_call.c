@@ -78,8 +78,10 @@ static enum base_code call_twice(void *context, struct base_error *error)
         code = rpc_channel_open(&channel, &options, error);
     if (code == BASE_OK)
         code = calls_say(channel, &request, CALLS_TIMEOUT_MS, error);
-    if (code == BASE_OK && !rpc_call_start(channel, &millrace__test__echo__descriptor, "Say", &request.base,
-                                           CALLS_TIMEOUT_MS, keep, &kept))
+    if (code == BASE_OK && !rpc_call_start(channel,
+                                           &(struct rpc_request){&millrace__test__echo__descriptor, "Say",
+                                                                 &request.base, CALLS_TIMEOUT_MS},
+                                           keep, &kept))
         code = base_error_set(error, BASE_NO_MEMORY, "Say: no memory");
     else if (code == BASE_OK) {
         calls_await(&kept, mailbox);

@@ -127,8 +127,8 @@ static void send_part(struct test *test, uint64_t token)
     struct iovec iov[WIRE_PART_IOVECS];
     uint64_t length;
     part->scratch = malloc(wire_part_scratch_bytes(&b->layout, part->wanted, part->to - part->from));
-    int count = wire_part_gather(&b->layout, b->block, part->wanted, part->from, part->to, part->scratch, iov,
-                                 &length);
+    int count = wire_part_gather(&b->layout, b->block, &(struct wire_cut){part->wanted, part->from, part->to},
+                                 part->scratch, iov, &length);
     struct wire_header header = {
         .type = WIRE_DATA, .request = token + 1, .from = (uint16_t)part->from, .to = (uint16_t)part->to};
     assert_int_equal(wire_link_send_parts(test->sender, &header, iov, count, token, NULL), BASE_OK);

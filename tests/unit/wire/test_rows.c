@@ -252,7 +252,8 @@ static void any_part_of_any_block_is_laid_out_as_documented(void **state)
         uint8_t *scratch = malloc(wire_part_scratch_bytes(&b.layout, wanted, to - from));
         struct iovec iov[WIRE_PART_IOVECS];
         uint64_t length;
-        int parts = wire_part_gather(&b.layout, b.block, wanted, from, to, scratch, iov, &length);
+        int parts =
+            wire_part_gather(&b.layout, b.block, &(struct wire_cut){wanted, from, to}, scratch, iov, &length);
         assert_true(parts <= WIRE_PART_IOVECS);
         uint8_t *bytes = join(iov, parts, length);
         struct base_buffer expected;
@@ -279,7 +280,8 @@ static void each_flipped_byte_is_caught(void **state)
     uint8_t *scratch = malloc(wire_part_scratch_bytes(&b.layout, all, b.layout.rows));
     struct iovec iov[WIRE_PART_IOVECS];
     uint64_t length;
-    int parts = wire_part_gather(&b.layout, b.block, all, 0, b.layout.rows, scratch, iov, &length);
+    int parts = wire_part_gather(&b.layout, b.block, &(struct wire_cut){all, 0, b.layout.rows}, scratch, iov,
+                                 &length);
     uint8_t *bytes = join(iov, parts, length);
     struct wire_part_head head = wire_part_head_view(bytes, b.field_count, b.layout.rows);
     for (uint32_t r = 0; r < b.layout.rows; r++) {

@@ -216,7 +216,8 @@ static void check_row(const struct worker_kit *kit, uint8_t *block, uint32_t ind
     uint64_t length, at = 0;
     uint8_t all = (uint8_t)((1 << layout->field_count) - 1);
     uint8_t *scratch = malloc(wire_part_scratch_bytes(layout, all, 1));
-    int count = wire_part_gather(layout, block, all, index, index + 1, scratch, iov, &length);
+    int count =
+        wire_part_gather(layout, block, &(struct wire_cut){all, index, index + 1}, scratch, iov, &length);
     uint8_t *payload = malloc(length);
     for (int i = 0; i < count; at += iov[i++].iov_len)
         memcpy(payload + at, iov[i].iov_base, iov[i].iov_len);

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { STEP_WORK = 300000 };
+
 static int64_t or_default(int64_t value, int64_t standard)
 {
     return value > 0 ? value : standard;
@@ -46,6 +48,7 @@ enum base_code scheduler_cluster_create(struct scheduler_cluster **cluster,
     cluster_list_init(&made->woken_members);
     cluster_list_init(&made->woken_jobs);
     made->votes = 1;
+    made->step_work = STEP_WORK;
     made->retry_ns = CLUSTER_NEVER_NS;
     made->revision = made->options.first_revision;
     made->plan_floor = (uint32_t)(made->options.first_revision >> 40)
@@ -133,8 +136,7 @@ struct scheduler_cluster_counts scheduler_cluster_counts(const struct scheduler_
 
 /* ---- settling and time ---- */
 
-/* What one step does of it, about in nanoseconds. */
-enum { STEP_WORK = 300000, COST_MARK = 200, COST_STATE = 2000, COST_WORDS = 1500 };
+enum { COST_MARK = 200, COST_STATE = 2000, COST_WORDS = 1500 }; /* about in ns */
 
 static int candidate_work(struct scheduler_cluster *cluster)
 {
@@ -187,7 +189,7 @@ void cluster_settle(struct scheduler_cluster *cluster)
                                                                plan_work, words_work};
     enum { KINDS = sizeof kinds / sizeof *kinds };
     int kind = 0;
-    for (int left = STEP_WORK; left > 0 && kind < KINDS;) {
+    for (int left = cluster->step_work; left > 0 && kind < KINDS;) {
         int cost = kinds[kind](cluster);
         left -= cost;
         kind = cost > 0 ? 0 : kind + 1; /* it may have marked something that comes earlier */

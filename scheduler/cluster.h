@@ -223,6 +223,8 @@ struct scheduler_live_stream {
     bool planned;                     /* else `plan` says nothing yet (loaded, before restart_ms) */
     struct scheduler_plan plan;       /* ids of workers; versions rise, over a restart, too */
     int jobs;                         /* live ones that read it or wait for it */
+    uint64_t plan_revision,
+        revision; /* of the cluster, when its plan, its plan or its live jobs last changed */
 };
 
 int scheduler_cluster_stream_count(const struct scheduler_cluster *cluster);
@@ -236,6 +238,9 @@ const struct scheduler_stream *scheduler_cluster_probe_at(const struct scheduler
                                                           uint64_t worker, int index);
 const struct scheduler_live_stream *scheduler_cluster_served_at(const struct scheduler_cluster *cluster,
                                                                 uint64_t worker, int index);
+/* Whether one that it serves has changed after `revision`. */
+bool scheduler_cluster_served_since(const struct scheduler_cluster *cluster, uint64_t worker,
+                                    uint64_t revision);
 
 /* ---- jobs: valid until the next event ---- */
 

@@ -94,6 +94,7 @@ static void drop(struct scheduler_cluster *cluster, struct cluster_candidate *ca
     while (cluster->candidates[at] != candidate)
         at++;
     cluster->candidates[at] = cluster->candidates[--cluster->candidate_count];
+    cluster->revision++; /* whoever looks through them begins anew */
     cluster_candidate_destroy(candidate);
 }
 

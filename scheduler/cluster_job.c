@@ -70,6 +70,12 @@ bool cluster_job_reads(const struct cluster_job *job)
     return job->stream && cluster_job_live(job) && job->view.has_start;
 }
 
+/* One that was lost and is heard of again has not, though its state is not settled yet. */
+static bool has_ended(const struct cluster_job *job)
+{
+    return job->ended_ns != CLUSTER_NEVER_NS && !cluster_job_live(job);
+}
+
 /* Whether it is live, runs or asks for something may have changed. */
 static void mark_all(struct scheduler_cluster *cluster, struct cluster_job *job)
 {
@@ -418,8 +424,7 @@ static bool forget_ended(struct scheduler_cluster *cluster)
         struct cluster_job *job = cluster->jobs[i];
         bool lost = job->view.state == SCHEDULER_JOB_LOST;
         bool best_lost = best && best->view.state == SCHEDULER_JOB_LOST;
-        if (job->ended_ns != CLUSTER_NEVER_NS &&
-            (!best || (lost == best_lost ? job->ended_ns < best->ended_ns : best_lost)))
+        if (has_ended(job) && (!best || (lost == best_lost ? job->ended_ns < best->ended_ns : best_lost)))
             best = job;
     }
     if (best)
@@ -678,7 +683,7 @@ enum base_code scheduler_cluster_job_close(struct scheduler_cluster *cluster, in
 
 static int64_t forget_ns(const struct scheduler_cluster *cluster, const struct cluster_job *job)
 {
-    if (job->ended_ns == CLUSTER_NEVER_NS)
+    if (!has_ended(job))
         return CLUSTER_NEVER_NS;
     return job->ended_ns + cluster->options.keep_ms * BASE_NS_PER_MS;
 }

@@ -50,7 +50,7 @@ static void set_state(struct scheduler_cluster *cluster, struct cluster_job *job
     cluster_job_touch(cluster, job);
     cluster_job_words(cluster, job);
     cluster_job_wait(cluster, job);
-    if (lived != cluster_job_live(job) && job->stream)
+    if (job->stream) /* its workers are told who lives */
         cluster_stream_mark(cluster, job->stream);
     if (lived != cluster_job_live(job) && job->candidate)
         cluster_candidate_mark(cluster, job->candidate);

@@ -256,11 +256,9 @@ static void take_facts(struct scheduler_cluster *cluster, struct cluster_member 
     if (strcmp(member->view.addresses, addresses) == 0)
         return;
     snprintf(member->view.addresses, sizeof member->view.addresses, "%s", addresses);
-    for (int i = 0; i < cluster->stream_count; i++) /* plans carry addresses */
-        if (cluster_bit(cluster->streams[i]->chosen, member->seat)) {
-            cluster_stream_touch_chosen(cluster, cluster->streams[i]);
+    for (int i = 0; i < cluster->stream_count; i++) /* the plans of jobs carry addresses */
+        if (cluster_bit(cluster->streams[i]->chosen, member->seat))
             cluster_stream_touch_jobs(cluster, cluster->streams[i]);
-        }
 }
 
 static enum base_code admit(struct scheduler_cluster *cluster, const struct scheduler_worker_report *report,
@@ -392,4 +390,15 @@ const struct scheduler_live_stream *scheduler_cluster_served_at(const struct sch
         return &cluster->streams[i]->view;
     }
     return NULL;
+}
+
+bool scheduler_cluster_served_since(const struct scheduler_cluster *cluster, uint64_t worker,
+                                    uint64_t revision)
+{
+    const struct cluster_member *member = cluster_member_find(cluster, worker);
+    for (int i = 0; member && i < cluster->stream_count; i++)
+        if (cluster->streams[i]->view.revision > revision &&
+            cluster_stream_serves(cluster, cluster->streams[i], member->seat))
+            return true;
+    return false;
 }

@@ -129,6 +129,7 @@ static void change_plan(struct scheduler_cluster *cluster, struct cluster_stream
                         struct scheduler_plan *next, const struct planning *planning)
 {
     next->version = stream->view.plan.version + 1;
+    stream->view.revision = stream->view.plan_revision = ++cluster->revision;
     cluster_stream_touch_chosen(cluster, stream);
     set_chosen(stream, planning);
     take_plan(cluster, stream, next, planning->count);

@@ -233,6 +233,7 @@ struct scheduler_cluster {
     int64_t
         retry_ns; /* when jobs and streams that found no memory, or no room, look again; CLUSTER_NEVER_NS: none did */
     uint64_t revision;
+    int step_work;                   /* what one step does of settling, about in ns */
     int first_cost;                  /* of new streams first plans, not yet counted as work of the step */
     uint64_t votes;                  /* rises with whatever a candidate's counts depend on */
     int64_t cursors_ns;              /* when moved jobs are stored at the earliest */

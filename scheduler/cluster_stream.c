@@ -100,7 +100,7 @@ static struct cluster_stream *make_stream(struct scheduler_cluster *cluster,
     cluster_index_put(&cluster->by_stream, cluster_hash_bytes(identity->hash), stream);
     cluster_index_put(&cluster->by_family, cluster_hash_bytes(identity->family), stream);
     cluster->streams[cluster->stream_count++] = stream;
-    cluster->revision++;
+    stream->view.revision = stream->view.plan_revision = ++cluster->revision;
     cluster_stream_mark(cluster, stream);
     return stream;
 }
@@ -272,6 +272,7 @@ void cluster_stream_settle(struct scheduler_cluster *cluster, struct cluster_str
 {
     struct scheduler_cursor furthest = {0};
     int readers = 0, jobs = count_jobs(stream, &readers, &furthest);
+    stream->view.revision = ++cluster->revision;
     cluster_stream_touch_chosen(cluster, stream);
     settle_front(cluster, stream, readers, furthest);
     stream->view.jobs = jobs;

@@ -5,9 +5,16 @@
 #include "base/clock.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { HOLDERS_MAX = 16, BAD_LISTED_MAX = 100, ERRORS_LISTED_MAX = 100, NOBODY = 65535 };
+enum {
+    HOLDERS_MAX = 16,
+    BAD_LISTED_MAX = 100,
+    ERRORS_LISTED_MAX = 100,
+    NAME_BYTES = BASE_SHA256_BYTES + 2, /* of a hash in a list */
+    NOBODY = 65535
+};
 
 /* NOLINTNEXTLINE(bugprone-macro-parentheses): `message` is a type */
 #define NEW(arena, message, init) message_new(arena, sizeof(message), &(const message)init)
@@ -109,8 +116,17 @@ static uint16_t index_of(struct named *named, uint64_t id)
     return (uint16_t)(named->count - 1);
 }
 
+/* Whom a worker's name stands for is nothing to other workers: they name it only. */
+static Millrace__V1__Endpoint *name_only(struct server_arena *arena, uint64_t id)
+{
+    Millrace__V1__Endpoint *to = NEW(arena, Millrace__V1__Endpoint, MILLRACE__V1__ENDPOINT__INIT);
+    if (to)
+        to->worker = id;
+    return to;
+}
+
 static Millrace__V1__Plan *plan(struct server_arena *arena, const struct server *server,
-                                const struct scheduler_plan *from)
+                                const struct scheduler_plan *from, bool addresses)
 {
     Millrace__V1__Plan *to = NEW(arena, Millrace__V1__Plan, MILLRACE__V1__PLAN__INIT);
     uint8_t *slots = server_arena_alloc(arena, 4 * SCHEDULER_PLAN_SLOTS);
@@ -126,7 +142,8 @@ static Millrace__V1__Plan *plan(struct server_arena *arena, const struct server 
     }
     to->workers = pointers(arena, named.count);
     for (size_t i = 0; to->workers && i < named.count; i++)
-        to->workers[to->n_workers++] = endpoint(arena, server, named.ids[i]);
+        to->workers[to->n_workers++] =
+            addresses ? endpoint(arena, server, named.ids[i]) : name_only(arena, named.ids[i]);
     return to;
 }
 
@@ -185,15 +202,16 @@ static Millrace__V1__LiveJob *live_job(struct server_arena *arena, const struct 
 }
 
 static Millrace__V1__StreamOrder *stream_order(struct server_arena *arena, const struct server *server,
-                                               const struct scheduler_live_stream *live)
+                                               const struct scheduler_live_stream *live, bool with_plan)
 {
     Millrace__V1__StreamOrder *order =
         NEW(arena, Millrace__V1__StreamOrder, MILLRACE__V1__STREAM_ORDER__INIT);
     if (!order || !(order->live = pointers(arena, (size_t)live->jobs)))
         return NULL;
     order->stream = stream(arena, &live->identity, true);
-    if (live->planned)
-        order->plan = plan(arena, server, &live->plan);
+    order->plan_version = live->planned ? live->plan.version : 0;
+    if (live->planned && with_plan)
+        order->plan = plan(arena, server, &live->plan, false);
     const struct scheduler_job *job = scheduler_cluster_reader_next(live, NULL);
     for (; job && order->n_live < (size_t)live->jobs; job = scheduler_cluster_reader_next(live, job))
         if (job->state == SCHEDULER_JOB_RUNNING || job->state == SCHEDULER_JOB_WAITING)
@@ -221,9 +239,89 @@ static void add_dataset_orders(struct server_arena *arena, const struct server *
     }
 }
 
-Millrace__V1__WorkerOrders *server_replies_orders(struct server_arena *arena, const struct server *server,
-                                                  uint64_t id)
+/* ---- its live streams ---- */
+
+static bool is_wanted(const Millrace__V1__WorkerSync *sync, const struct scheduler_live_stream *live)
 {
+    for (size_t i = 0; i < sync->n_wanted; i++)
+        if (sync->wanted[i].len == BASE_SHA256_BYTES &&
+            memcmp(sync->wanted[i].data, live->identity.hash, BASE_SHA256_BYTES) == 0)
+            return true;
+    return false;
+}
+
+bool server_replies_orders_behind(const struct server *server, const Millrace__V1__WorkerSync *sync)
+{
+    return sync->n_wanted > 0 || scheduler_cluster_served_since(server->cluster, sync->worker, sync->told);
+}
+
+/* A live stream of a worker, and whether it shall hear all of it. */
+struct due {
+    const struct scheduler_live_stream *live;
+    bool wanted;
+};
+
+/* Those that changed first come first: where a message is full, all that changed up to there has been told. */
+static int compare_due(const void *a, const void *b)
+{
+    uint64_t x = ((const struct due *)a)->live->revision, y = ((const struct due *)b)->live->revision;
+    return x < y ? -1 : x > y;
+}
+
+static void tell_streams(struct server_arena *arena, const struct server *server,
+                         const Millrace__V1__WorkerSync *sync, struct due *due, size_t count,
+                         Millrace__V1__WorkerOrders *orders)
+{
+    size_t bytes = millrace__v1__worker_orders__get_packed_size(orders) + NAME_BYTES * count;
+    bool full = false;
+    orders->told = scheduler_cluster_revision(server->cluster);
+    qsort(due, count, sizeof *due, compare_due);
+    for (size_t i = 0; i < count; i++) {
+        const struct scheduler_live_stream *live = due[i].live;
+        if (!full && (due[i].wanted || live->revision > sync->told)) {
+            Millrace__V1__StreamOrder *order =
+                stream_order(arena, server, live, due[i].wanted || live->plan_revision > sync->told);
+            if (!order)
+                return;
+            bytes += millrace__v1__stream_order__get_packed_size(order) + 6;
+            full = bytes > SERVER_REPLIES_MESSAGE_BYTES && orders->n_streams > 0;
+            if (!full) {
+                orders->streams[orders->n_streams++] = order;
+                continue;
+            }
+            orders->told = live->revision - 1 > sync->told ? live->revision - 1 : sync->told;
+        }
+        orders->kept[orders->n_kept++] = view(live->identity.hash, BASE_SHA256_BYTES);
+    }
+}
+
+static void add_streams(struct server_arena *arena, const struct server *server,
+                        const Millrace__V1__WorkerSync *sync, Millrace__V1__WorkerOrders *orders)
+{
+    size_t count = 0;
+    orders->streams_kept =
+        orders->revision == sync->seen_revision && !server_replies_orders_behind(server, sync);
+    orders->told = sync->told;
+    if (orders->streams_kept)
+        return;
+    while (scheduler_cluster_served_at(server->cluster, sync->worker, (int)count))
+        count++;
+    struct due *due = server_arena_alloc(arena, (count + 1) * sizeof *due);
+    orders->streams = pointers(arena, count);
+    orders->kept = server_arena_alloc(arena, (count + 1) * sizeof *orders->kept);
+    if (!due || !orders->streams || !orders->kept)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        due[i].live = scheduler_cluster_served_at(server->cluster, sync->worker, (int)i);
+        due[i].wanted = is_wanted(sync, due[i].live);
+    }
+    tell_streams(arena, server, sync, due, count, orders);
+}
+
+Millrace__V1__WorkerOrders *server_replies_orders(struct server_arena *arena, const struct server *server,
+                                                  const Millrace__V1__WorkerSync *sync)
+{
+    uint64_t id = sync->worker;
     Millrace__V1__WorkerOrders *orders =
         NEW(arena, Millrace__V1__WorkerOrders, MILLRACE__V1__WORKER_ORDERS__INIT);
     const struct scheduler_worker *worker = scheduler_cluster_worker(server->cluster, id);
@@ -233,37 +331,17 @@ Millrace__V1__WorkerOrders *server_replies_orders(struct server_arena *arena, co
     orders->lease_ms = (uint32_t)scheduler_cluster_lease_ms(server->cluster);
     orders->drain = worker->drain_ordered;
     add_dataset_orders(arena, server, id, orders);
-    size_t probes = 0, served = 0;
+    size_t probes = 0;
     while (scheduler_cluster_probe_at(server->cluster, id, (int)probes))
         probes++;
-    while (scheduler_cluster_served_at(server->cluster, id, (int)served))
-        served++;
     orders->probe = pointers(arena, probes);
-    orders->streams = pointers(arena, served);
-    if (!orders->probe || !orders->streams)
+    if (!orders->probe)
         return orders;
     for (size_t i = 0; i < probes; i++)
         orders->probe[orders->n_probe++] =
             stream(arena, scheduler_cluster_probe_at(server->cluster, id, (int)i), false);
-    for (size_t i = 0; i < served; i++)
-        orders->streams[orders->n_streams++] =
-            stream_order(arena, server, scheduler_cluster_served_at(server->cluster, id, (int)i));
+    add_streams(arena, server, sync, orders);
     return orders;
-}
-
-int server_replies_cut_plans(Millrace__V1__WorkerOrders *orders)
-{
-    int cut = 0;
-    size_t bytes = millrace__v1__worker_orders__get_packed_size(orders);
-    for (size_t i = orders->n_streams; i-- > 0 && bytes > SERVER_REPLIES_MESSAGE_BYTES;) {
-        Millrace__V1__StreamOrder *order = orders->streams[i];
-        if (!order->plan)
-            continue;
-        bytes -= millrace__v1__plan__get_packed_size(order->plan);
-        order->plan = NULL;
-        cut++;
-    }
-    return cut;
 }
 
 static Millrace__V1__WorkerInfo *worker_info(struct server_arena *arena, const struct server *server,
@@ -280,6 +358,8 @@ static Millrace__V1__WorkerInfo *worker_info(struct server_arena *arena, const s
     info->blocks_made =
         (uint64_t)server_counters_sum(server, worker->id, "millrace_worker_blocks_made_total");
     info->rows_made = (uint64_t)server_counters_sum(server, worker->id, "millrace_worker_rows_made_total");
+    info->busy = server_counters_sum(server, worker->id, "millrace_worker_making_ratio");
+    info->queue_ms = 1000 * server_counters_sum(server, worker->id, "millrace_worker_queue_seconds");
     return info;
 }
 
@@ -428,7 +508,7 @@ static void add_running(struct server_arena *arena, const struct server *server,
         known ? server_datasets_find(server->datasets, known->dataset) : NULL;
     answer->stream = stream(arena, &job->stream->identity, true);
     if (job->stream->planned)
-        answer->plan = plan(arena, server, &job->stream->plan);
+        answer->plan = plan(arena, server, &job->stream->plan, true);
     answer->start = start_of(arena, job);
     answer->pipeline_text = known ? known->pipeline_text : answer->pipeline_text;
     if (dataset && !memcmp(dataset->version, job->stream->identity.dataset_version, BASE_SHA256_BYTES)) {

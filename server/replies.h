@@ -9,11 +9,12 @@
 /* What a reply may take, with room for the rest of a message. */
 #define SERVER_REPLIES_MESSAGE_BYTES (RPC_MESSAGE_MAX_BYTES - 4096)
 
-/* NULL or partial when memory is out: look at arena->failed before use. */
+/* NULL or partial when memory is out: look at arena->failed before use. Of its live streams a worker is told what has changed since
+ * it was told last, as much of it as a message takes: then it is behind still. */
 Millrace__V1__WorkerOrders *server_replies_orders(struct server_arena *arena, const struct server *server,
-                                                  uint64_t worker);
-/* Leaves plans out until the orders fit a message; returns how many. Without one a worker answers whoever asks. */
-int server_replies_cut_plans(Millrace__V1__WorkerOrders *orders);
+                                                  const Millrace__V1__WorkerSync *sync);
+/* There is something about its live streams that a worker was not told. */
+bool server_replies_orders_behind(const struct server *server, const Millrace__V1__WorkerSync *sync);
 
 /* Lists: those that do not fit into `most_bytes` are counted as omitted. */
 Millrace__V1__WorkersReply *server_replies_workers(struct server_arena *arena, const struct server *server,

@@ -26,10 +26,6 @@ static const struct base_metric metrics[SERVER_METRICS] = {
                                    .help = "Jobs that would share a stream but for their seed."},
     [SERVER_METRIC_FENCED] = {.name = "millrace_server_fenced_total",
                               .help = "Calls of processes of an earlier start of a job."},
-    [SERVER_METRIC_PLANS_LEFT_OUT] =
-        {.name = "millrace_server_plans_left_out_total",
-         .help = "Plans that a worker was not told, to fit a message: it serves whoever "
-                 "asks."},
     [SERVER_METRIC_EPOCHS_DIFFER] = {.name = "millrace_server_epochs_differ_total",
                                      .help = "Epochs of one stream that two jobs were handed differently."},
     [SERVER_METRIC_HTTP_CONNECTIONS] = {.name = "millrace_server_http_connections",

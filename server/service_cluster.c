@@ -14,6 +14,7 @@ enum {
     DATASETS_MAX = 65536,
     PROBES_MAX = 4096,
     FRONTS_MAX = 4096,
+    WANTED_MAX = 1024,
     BAD_NAME_CHARS = 1024,
     BAD_CAUSE_CHARS = 256
 };
@@ -21,7 +22,8 @@ enum {
 static bool orders_ready(void *context, const ProtobufCMessage *message)
 {
     const Millrace__V1__WorkerSync *sync = (const Millrace__V1__WorkerSync *)message;
-    return server_replies_orders_revision(context, sync->worker) != sync->seen_revision;
+    return server_replies_orders_revision(context, sync->worker) != sync->seen_revision ||
+           server_replies_orders_behind(context, sync);
 }
 
 static void orders_answer(void *context, struct rpc_call *call, const ProtobufCMessage *message)
@@ -30,10 +32,7 @@ static void orders_answer(void *context, struct rpc_call *call, const ProtobufCM
     struct server *server = context;
     struct server_arena arena;
     server_arena_init(&arena);
-    Millrace__V1__WorkerOrders *orders = server_replies_orders(&arena, server, sync->worker);
-    if (orders && !arena.failed)
-        base_metric_add(&server->metrics[SERVER_METRIC_PLANS_LEFT_OUT], server_replies_cut_plans(orders));
-    server_answer(server, call, &arena, orders);
+    server_answer(server, call, &arena, server_replies_orders(&arena, server, sync));
 }
 
 static const struct server_park_kind orders_kind = {orders_ready, orders_answer};
@@ -109,7 +108,8 @@ static enum base_code parts_init(const Millrace__V1__WorkerSync *sync, struct re
                                  struct base_error *error)
 {
     *parts = (struct report_parts){0};
-    if (sync->n_datasets > DATASETS_MAX || sync->n_probes > PROBES_MAX || sync->n_fronts > FRONTS_MAX)
+    if (sync->n_datasets > DATASETS_MAX || sync->n_probes > PROBES_MAX || sync->n_fronts > FRONTS_MAX ||
+        sync->n_wanted > WANTED_MAX)
         return base_error_set(error, BASE_TOO_LARGE, "worker %" PRIu64 ": too much in one sync",
                               sync->worker);
     enum base_code code = join_addresses(sync, parts->addresses, error);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "worker/indexing.h"
+#include "worker/orders.h"
 #include "worker/report.h"
 #include "worker/streams.h"
 
@@ -39,7 +40,7 @@ struct worker_control {
     struct worker_make *make;
     struct worker_report *report;
     struct event *tick;
-    Millrace__V1__WorkerOrders *orders; /* the latest; owned */
+    struct worker_orders orders;
     uint64_t seen_revision;
     struct call poll, news;
     bool news_wanted, stopped, draining, drain_told, away, leaving, left;
@@ -138,8 +139,7 @@ void worker_control_destroy(struct worker_control **out)
     worker_streams_destroy(control->streams);
     worker_indexing_destroy(control->indexing);
     worker_holdings_destroy(control->holdings);
-    if (control->orders)
-        millrace__v1__worker_orders__free_unpacked(control->orders, NULL);
+    worker_orders_fini(&control->orders);
     free(control);
 }
 
@@ -147,7 +147,7 @@ void worker_control_destroy(struct worker_control **out)
 
 static void carry_out(struct worker_control *control)
 {
-    const Millrace__V1__WorkerOrders *orders = control->orders;
+    const Millrace__V1__WorkerOrders *orders = control->orders.whole;
     int64_t now_ns = base_clock_now_ns();
     if (!orders)
         return;
@@ -160,27 +160,20 @@ static void carry_out(struct worker_control *control)
     worker_serve_pump(control->serve);
 }
 
-/* A reply lives only in its callback: keep a copy. Orders older than those we have lost a race. */
 static void keep_orders(struct worker_control *control, const ProtobufCMessage *reply)
 {
     const Millrace__V1__WorkerOrders *orders = (const Millrace__V1__WorkerOrders *)reply;
-    if (control->orders && orders->revision < control->orders->revision)
+    switch (worker_orders_take(&control->orders, orders)) {
+    case WORKER_ORDERS_OLD:
         return;
-    size_t size = protobuf_c_message_get_packed_size(reply);
-    uint8_t *bytes = malloc(size > 0 ? size : 1);
-    if (bytes)
-        protobuf_c_message_pack(reply, bytes);
-    Millrace__V1__WorkerOrders *copy = bytes ? millrace__v1__worker_orders__unpack(NULL, size, bytes) : NULL;
-    free(bytes);
-    if (!copy) { /* not seen, so that they are told again */
+    case WORKER_ORDERS_NO_MEMORY: /* not seen, so that they are told again */
         control->again_ns = base_clock_now_ns() + BACKOFF_FIRST_MS * BASE_NS_PER_MS;
         return;
+    case WORKER_ORDERS_TAKEN:
+        control->seen_revision = orders->revision;
+        control->news_wanted |= control->orders.wanted_count > 0;
+        carry_out(control);
     }
-    control->seen_revision = orders->revision;
-    if (control->orders)
-        millrace__v1__worker_orders__free_unpacked(control->orders, NULL);
-    control->orders = copy;
-    carry_out(control);
 }
 
 /* ---- syncs ---- */
@@ -257,6 +250,7 @@ static void send_sync(struct worker_control *control, struct call *call, uint32_
                                       .draining = control->draining,
                                       .leaving = control->leaving,
                                       .seen_revision = control->seen_revision,
+                                      .orders = &control->orders,
                                       .wait_ms = wait_ms,
                                       .core = o->core,
                                       .holdings = control->holdings,

@@ -106,6 +106,7 @@ struct worker_report {
     bool bad_out; /* a sync that carries some is not answered yet: one at a time does */
     uint8_t front_streams[STREAMS_MAX][BASE_SHA256_BYTES];
     Millrace__V1__WorkerSync sync;
+    ProtobufCBinaryData wanted[WORKER_ORDERS_WANTED];
     Millrace__V1__DatasetHeld held[DATASETS_MAX], *held_list[DATASETS_MAX];
     Millrace__V1__StreamProbe probes[PROBES_MAX], *probe_list[PROBES_MAX];
     Millrace__V1__StreamFront fronts[STREAMS_MAX], *front_list[STREAMS_MAX];
@@ -269,7 +270,6 @@ static void fill_counters(struct worker_report *report, const struct worker_repo
     struct worker_counts counts;
     worker_core_counts(from->core, base_clock_now_ns(), &counts);
     report->sync.queue_ms = counts.queue_ms;
-    report->sync.busy = counts.making_share;
     for (int i = 0; i < CORE_METRICS; i++) {
         const struct core_metric *metric = &core_metrics[i];
         add_counter(report, metric->name, metric->labels, value_of(metric, &counts), metric->kind != TOTAL);
@@ -293,6 +293,10 @@ const Millrace__V1__WorkerSync *worker_report_fill(struct worker_report *report,
     sync->draining = from->draining;
     sync->leaving = from->leaving;
     sync->seen_revision = from->seen_revision;
+    sync->told = from->orders->whole ? from->orders->whole->told : 0;
+    sync->wanted = report->wanted;
+    sync->n_wanted = from->orders->wanted_count;
+    memcpy(report->wanted, from->orders->wanted, sync->n_wanted * sizeof *report->wanted);
     sync->wait_ms = from->wait_ms;
     fill_datasets(report, from->holdings);
     fill_probes(report, from->streams);

@@ -6,6 +6,7 @@
 #include "base/metrics.h"
 #include "worker/core.h"
 #include "worker/holdings.h"
+#include "worker/orders.h"
 #include "worker/streams.h"
 
 #define WORKER_REPORT_BAD_ITEMS 1000 /* waiting for the server at most; more are in the log and counted */
@@ -19,6 +20,7 @@ struct worker_report_sync {
     const struct worker_core *core;
     const struct worker_holdings *holdings;
     const struct worker_streams *streams;
+    const struct worker_orders *orders;
     struct base_metric *serve_metrics, *make_metrics;
 };
 

@@ -15,8 +15,8 @@ const struct base_options cli_workers_options = {
 
 static void print_workers(const Millrace__V1__WorkersReply *reply)
 {
-    static const char *const titles[] = {"WORKER",  "ADDRESS", "STATE",   ">CORES", ">STAGING",
-                                         ">BLOCKS", ">ITEMS",  ">SILENT", NULL};
+    static const char *const titles[] = {"WORKER", "ADDRESS", "STATE",  ">CORES",  ">STAGING", ">BLOCKS",
+                                         ">ITEMS", ">BUSY",   ">QUEUE", ">SILENT", NULL};
     struct cli_table out;
     char bytes[32];
     cli_table_begin(&out, titles);
@@ -30,6 +30,8 @@ static void print_workers(const Millrace__V1__WorkersReply *reply)
         cli_table_cell(&out, "%s", cli_bytes(worker->staging_bytes, bytes));
         cli_table_cell(&out, "%llu", (unsigned long long)worker->blocks_made);
         cli_table_cell(&out, "%llu", (unsigned long long)worker->rows_made);
+        cli_table_cell(&out, "%.0f%%", 100 * worker->busy);
+        cli_table_cell(&out, "%.0f ms", worker->queue_ms);
         cli_table_cell(&out, "%.1f s", (double)worker->silent_ms / 1000);
     }
     cli_table_print(&out, reply->omitted);

@@ -75,6 +75,22 @@ static void what_was_not_stored_is_told_again(void **state)
     assert_false(scheduler_cluster_take_job(cluster, id, &gone));
 }
 
+/* A job whose time in the list is over, and that is heard of just then, was freed under its own sync. */
+static void one_that_comes_back_as_it_would_be_forgotten_stays(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one"), other = fixture_request("two");
+    sync_worker(&a);
+    open_job(&request), open_job(&other);
+    now += 11 * SECOND;
+    scheduler_cluster_tick(cluster, now);
+    assert_int_equal(scheduler_cluster_job(cluster, "one")->state, SCHEDULER_JOB_LOST);
+    now += 3600 * SECOND;
+    assert_int_equal(sync_at("one", 0, 0), BASE_OK);
+    assert_int_equal(scheduler_cluster_job(cluster, "one")->ranks_live, 1);
+    assert_null(scheduler_cluster_job(cluster, "two"));
+}
+
 /* Workers that got new ids with each start filled the table for an hour. */
 static void lost_workers_make_room(void **state)
 {
@@ -211,6 +227,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(what_was_not_stored_is_told_again),
+        TEST(one_that_comes_back_as_it_would_be_forgotten_stays),
         TEST(lost_workers_make_room),
         TEST(ended_jobs_make_room),
         TEST(the_first_holder_of_a_manifest_is_news),

@@ -41,7 +41,12 @@ class Worker:
         self.orders = self.test.cluster_stub.Sync(request, timeout=20)
         if not self.orders.streams_kept:
             live = {h: self.streams.get(h) for h in self.orders.kept}
-            self.streams = {**live, **{s.stream.hash: s for s in self.orders.streams}}
+            for stream in self.orders.streams:
+                before = self.streams.get(stream.stream.hash)
+                if before and not stream.HasField("plan") and before.plan.version == stream.plan_version:
+                    stream.plan.CopyFrom(before.plan)
+                live[stream.stream.hash] = stream
+            self.streams = live
         return self.orders
 
     def index(self, name, items=100):

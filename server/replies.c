@@ -274,13 +274,13 @@ static void tell_streams(struct server_arena *arena, const struct server *server
 {
     size_t bytes = millrace__v1__worker_orders__get_packed_size(orders) + NAME_BYTES * count;
     bool full = false;
-    orders->told = scheduler_cluster_revision(server->cluster);
+    orders->told = orders->plans_told = scheduler_cluster_revision(server->cluster);
     qsort(due, count, sizeof *due, compare_due);
     for (size_t i = 0; i < count; i++) {
         const struct scheduler_live_stream *live = due[i].live;
         if (!full && (due[i].wanted || live->revision > sync->told)) {
             Millrace__V1__StreamOrder *order =
-                stream_order(arena, server, live, due[i].wanted || live->plan_revision > sync->told);
+                stream_order(arena, server, live, due[i].wanted || live->plan_revision > sync->plans_told);
             if (!order)
                 return;
             bytes += millrace__v1__stream_order__get_packed_size(order) + 6;
@@ -290,6 +290,7 @@ static void tell_streams(struct server_arena *arena, const struct server *server
                 continue;
             }
             orders->told = live->revision - 1 > sync->told ? live->revision - 1 : sync->told;
+            orders->plans_told = sync->plans_told; /* plans of those that are left are older, perhaps */
         }
         orders->kept[orders->n_kept++] = view(live->identity.hash, BASE_SHA256_BYTES);
     }
@@ -302,6 +303,7 @@ static void add_streams(struct server_arena *arena, const struct server *server,
     orders->streams_kept =
         orders->revision == sync->seen_revision && !server_replies_orders_behind(server, sync);
     orders->told = sync->told;
+    orders->plans_told = sync->plans_told;
     if (orders->streams_kept)
         return;
     while (scheduler_cluster_served_at(server->cluster, sync->worker, (int)count))

@@ -294,6 +294,7 @@ const Millrace__V1__WorkerSync *worker_report_fill(struct worker_report *report,
     sync->leaving = from->leaving;
     sync->seen_revision = from->seen_revision;
     sync->told = from->orders->whole ? from->orders->whole->told : 0;
+    sync->plans_told = from->orders->whole ? from->orders->whole->plans_told : 0;
     sync->wanted = report->wanted;
     sync->n_wanted = from->orders->wanted_count;
     memcpy(report->wanted, from->orders->wanted, sync->n_wanted * sizeof *report->wanted);

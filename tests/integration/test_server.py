@@ -34,7 +34,8 @@ class Worker:
 
     def sync(self, **more):
         seen = self.orders.revision if self.orders else 0
-        request = pb.WorkerSync(**self.say, seen_revision=seen, told=self.orders.told if self.orders else 0, **more)
+        request = pb.WorkerSync(**self.say, seen_revision=seen, told=self.orders.told if self.orders else 0,
+                                plans_told=self.orders.plans_told if self.orders else 0, **more)
         request.datasets.add(version=VERSION, eligible=True)
         for probe in self.orders.probe if self.orders else []:
             request.probes.add(key=probe.hash, fingerprint=PRINT)

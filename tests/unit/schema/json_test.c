@@ -53,7 +53,7 @@ static void nested_messages_doubles_and_bools(void **state)
         "{\"worker\":0,\"incarnation\":0,\"addresses\":[],\"cores\":0,\"staging_bytes\":0,\"draining\":false,"
         "\"seen_revision\":0,\"wait_ms\":0,\"datasets\":[],\"probes\":[],\"fronts\":[],\"bad_items\":[],"
         "\"counters\":[{\"name\":\"\",\"labels\":\"\",\"value\":1.5,\"gauge\":true}],\"queue_ms\":0,"
-        "\"leaving\":false,\"told\":0,\"wanted\":[]}");
+        "\"leaving\":false,\"told\":0,\"wanted\":[],\"plans_told\":0}");
 }
 
 static void an_absent_message_is_null_and_an_unset_choice_is_left_out(void **state)

@@ -25,6 +25,7 @@ enum { WORKERS = 12, JOBS = 60, CROWD = 300, STREAMS = 160, ANSWERS_MOST = 40 };
 static struct server server;
 static char dir[64];
 static int64_t now;
+static int plans_missing; /* of what was told, where there is one */
 
 static int setup(void **state)
 {
@@ -84,6 +85,7 @@ static void fill(const struct asker *asker, uint64_t id, Millrace__V1__WorkerSyn
     sync->worker = id;
     sync->seen_revision = asker->seen;
     sync->told = asker->orders.whole ? asker->orders.whole->told : 0;
+    sync->plans_told = asker->orders.whole ? asker->orders.whole->plans_told : 0;
     memcpy(wanted, asker->orders.wanted, sizeof wanted);
     sync->wanted = wanted;
     sync->n_wanted = asker->orders.wanted_count;
@@ -101,6 +103,8 @@ static size_t ask(struct asker *asker, uint64_t id, bool lost)
     assert_false(arena.failed);
     size_t bytes = millrace__v1__worker_orders__get_packed_size(reply);
     assert_true(bytes <= SERVER_REPLIES_MESSAGE_BYTES);
+    for (size_t i = 0; i < reply->n_streams; i++)
+        plans_missing += reply->streams[i]->plan_version != 0 && !reply->streams[i]->plan;
     if (!lost && worker_orders_take(&asker->orders, reply) == WORKER_ORDERS_TAKEN)
         asker->seen = reply->revision;
     server_arena_fini(&arena);
@@ -181,8 +185,10 @@ static void all_that_there_is_comes_in_several_answers(void **state)
     scheduler_cluster_tick(server.cluster, now);
     settle();
     assert_int_equal(scheduler_cluster_stream_count(server.cluster), STREAMS);
+    plans_missing = 0;
     assert_in_range(catch_up(&asker, me), 2, 4);
     check(&asker, me);
+    assert_true(plans_missing == 0);
     assert_true(ask(&asker, me, false) < 1000); /* nothing has changed */
     struct scheduler_job_report report = {.job = "job-7", .generation = 1};
     assert_int_equal(scheduler_cluster_job_close(server.cluster, now, &report, NULL), BASE_OK);

@@ -40,9 +40,23 @@ void cluster_load_take(struct cluster_load *load, const struct scheduler_worker_
     load->reports++;
 }
 
-static bool counts(const struct cluster_member *member)
+/* Seats that are in a plan: whoever is in none is idle whatever the others do, and says nothing of what is much. */
+struct used {
+    uint8_t seats[CLUSTER_SEATS / 8];
+};
+
+static void find_used(const struct scheduler_cluster *cluster, struct used *used)
 {
-    return member->view.state == SCHEDULER_WORKER_READY && member->load.reports >= REPORTS_LEAST;
+    *used = (struct used){{0}};
+    for (int i = 0; i < cluster->stream_count; i++)
+        for (int byte = 0; byte < (cluster->seat_count + 7) / 8; byte++)
+            used->seats[byte] |= cluster->streams[i]->chosen[byte];
+}
+
+static bool counts(const struct used *used, const struct cluster_member *member)
+{
+    return member->view.state == SCHEDULER_WORKER_READY && member->load.reports >= REPORTS_LEAST &&
+           cluster_bit(used->seats, member->seat);
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -52,12 +66,12 @@ static int compare_doubles(const void *a, const void *b)
 }
 
 /* Of the queues, each by the middle of what it reported; below 0: too few workers, or no memory. */
-static double middle_ms(const struct scheduler_cluster *cluster)
+static double middle_ms(const struct scheduler_cluster *cluster, const struct used *used)
 {
     double *all = malloc(((size_t)cluster->member_count + 1) * sizeof *all), middle = -1;
     int count = 0;
     for (int i = 0; all && i < cluster->member_count; i++)
-        if (counts(cluster->members[i]))
+        if (counts(used, cluster->members[i]))
             all[count++] = (cluster->members[i]->load.least_ms + cluster->members[i]->load.most_ms) / 2;
     if (count >= PEERS_LEAST) {
         qsort(all, (size_t)count, sizeof *all, compare_doubles);
@@ -108,7 +122,9 @@ void cluster_load_balance(struct scheduler_cluster *cluster)
         return;
     bool first = cluster->balance_ns == 0;
     cluster->balance_ns = cluster->now_ns + BALANCE_NS;
-    double middle = first ? -1 : middle_ms(cluster);
+    struct used used;
+    find_used(cluster, &used);
+    double middle = first ? -1 : middle_ms(cluster, &used);
     for (int i = 0; i < cluster->stream_count; i++) {
         cluster->streams[i]->moves = SCHEDULER_MOVES_MOST;
         if (cluster->streams[i]->unfinished)
@@ -116,7 +132,7 @@ void cluster_load_balance(struct scheduler_cluster *cluster)
     }
     for (int i = 0; i < cluster->member_count; i++) {
         struct cluster_member *member = cluster->members[i];
-        if (middle >= 0 && counts(member) && correct(&member->load, middle)) {
+        if (middle >= 0 && counts(&used, member) && correct(&member->load, middle)) {
             cluster_line(
                 cluster,
                 "worker %" PRIu64 ": its queue was %.0f to %.0f ms, the middle one %.0f ms: weight x %.2f",

@@ -175,6 +175,26 @@ static void siblings_have_equal_plans_and_keep_them(void **state)
     assert_true(aligned(one, two) && fixture_held(one, 1) > 0);
 }
 
+/* Workers that no plan has are idle, which is no measure for those that are busy: these lost weight to the least, and a joiner
+ * got most of the slots. */
+static void idle_workers_of_no_plan_do_not_count(void **state)
+{
+    (void)state;
+    const struct scheduler_live_stream *stream = open_job("one", "imagenet_train");
+    struct scheduler_job_report report = {.job = "one", .generation = 1};
+    for (int second = 0; second < 600; second += SYNC_S, now += SYNC_S * SECOND) {
+        for (uint64_t id = 1; id <= 2 * WORKERS + 1; id++) {
+            struct fake_worker worker = {.id = id, .incarnation = 1, .weight = 2, .bits = 0xaa};
+            worker.not_eligible = id > WORKERS;
+            worker.queue_ms = id > WORKERS ? 0 : 100;
+            assert_int_equal(fixture_sync(cluster, now, &worker, &error), BASE_OK);
+        }
+        assert_int_equal(scheduler_cluster_job_sync(cluster, now, &report, &error), BASE_OK);
+    }
+    sync_worker(WORKERS + 1, 100);
+    assert_in_range(fixture_held(stream, WORKERS + 1), 200, 210);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -182,6 +202,7 @@ int main(void)
         TEST(equal_loads_move_nothing),
         TEST(a_slow_worker_comes_to_hold_what_it_can_do_and_rests),
         TEST(a_burst_moves_nothing),
+        TEST(idle_workers_of_no_plan_do_not_count),
         TEST(siblings_have_equal_plans_and_keep_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

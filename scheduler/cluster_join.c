@@ -297,12 +297,29 @@ static void say_preparing(const struct scheduler_cluster *cluster, const struct 
         say(words, "; worker %" PRIu64 ": %s", member->view.id, error);
 }
 
+/* Whose work with the same images is shared, or why not. */
+static void say_siblings(const struct scheduler_cluster *cluster, const struct cluster_stream *stream,
+                         struct words *words)
+{
+    char name[CLUSTER_SHORT_CHARS];
+    const struct cluster_stream *sibling = cluster_stream_sibling(cluster, stream);
+    const struct cluster_stream *apart = sibling ? NULL : cluster_stream_apart(cluster, stream);
+    if (sibling) {
+        cluster_short(sibling->view.identity.hash, name);
+        say(words, "; shares decoding with stream %s", name);
+    } else if (apart) {
+        cluster_short(apart->view.identity.hash, name);
+        say(words, "; shares no decoding with stream %s: its blocks have %d rows, these %d", name,
+            (int)apart->view.identity.pipeline.block_rows, (int)stream->view.identity.pipeline.block_rows);
+    }
+}
+
 static void say_running(const struct scheduler_cluster *cluster, const struct cluster_job *job,
                         struct words *words)
 {
     char name[CLUSTER_SHORT_CHARS];
     struct words readers = {.used = 0};
-    const struct cluster_stream *stream = job->stream, *sibling = cluster_stream_sibling(cluster, stream);
+    const struct cluster_stream *stream = job->stream;
     int count = say_readers(job, &readers);
     cluster_short(stream->view.identity.hash, name);
     if (job->view.state == SCHEDULER_JOB_WAITING)
@@ -311,10 +328,7 @@ static void say_running(const struct scheduler_cluster *cluster, const struct cl
         say(words, "shares stream %s with %s", name, readers.text);
     else
         say(words, "reads stream %s alone", name);
-    if (sibling) {
-        cluster_short(sibling->view.identity.hash, name);
-        say(words, "; shares decoding with stream %s", name);
-    }
+    say_siblings(cluster, stream, words);
     if (!stream->view.planned)
         say(words, "; its workers are coming back after the server's restart");
     else if (stream->view.plan.primary[0] == SCHEDULER_PLAN_NOBODY)

@@ -369,6 +369,9 @@ void cluster_stream_tell(struct scheduler_cluster *cluster, struct cluster_strea
 /* Another stream that is read and whose blocks are made together with its, perhaps; NULL: none. */
 const struct cluster_stream *cluster_stream_sibling(const struct scheduler_cluster *cluster,
                                                     const struct cluster_stream *stream);
+/* One that is read and would be a sibling, if its blocks had as many rows; NULL: none. */
+const struct cluster_stream *cluster_stream_apart(const struct scheduler_cluster *cluster,
+                                                  const struct cluster_stream *stream);
 /* Job counts, its front when it lost a reader, dropping what nobody uses. */
 void cluster_stream_settle(struct scheduler_cluster *cluster, struct cluster_stream *stream);
 void cluster_stream_expire(struct scheduler_cluster *cluster, struct cluster_stream *stream);

@@ -130,17 +130,26 @@ struct cluster_stream *cluster_stream_get(struct scheduler_cluster *cluster,
 
 /* ---- siblings ---- */
 
-/* Workers may make their blocks together (worker/siblings.c). */
-static bool decode_together(const struct scheduler_stream *a, const struct scheduler_stream *b)
+static bool same_family(const struct scheduler_stream *a, const struct scheduler_stream *b)
 {
-    return a != b && memcmp(a->family, b->family, sizeof a->family) == 0 && a->uses_epoch == b->uses_epoch &&
-           a->pipeline.block_rows == b->pipeline.block_rows;
+    return a != b && memcmp(a->family, b->family, sizeof a->family) == 0 && a->uses_epoch == b->uses_epoch;
 }
 
+/* Workers may make their blocks together (worker/siblings.c). */
 static bool is_read_sibling(const void *item, const void *key)
 {
     const struct cluster_stream *stream = item;
-    return stream->readers > 0 && decode_together(&stream->view.identity, key);
+    const struct scheduler_stream *own = key;
+    return stream->readers > 0 && same_family(&stream->view.identity, own) &&
+           stream->view.identity.pipeline.block_rows == own->pipeline.block_rows;
+}
+
+static bool is_read_apart(const void *item, const void *key)
+{
+    const struct cluster_stream *stream = item;
+    const struct scheduler_stream *own = key;
+    return stream->readers > 0 && same_family(&stream->view.identity, own) &&
+           stream->view.identity.pipeline.block_rows != own->pipeline.block_rows;
 }
 
 const struct cluster_stream *cluster_stream_sibling(const struct scheduler_cluster *cluster,
@@ -151,6 +160,14 @@ const struct cluster_stream *cluster_stream_sibling(const struct scheduler_clust
                               identity);
 }
 
+const struct cluster_stream *cluster_stream_apart(const struct scheduler_cluster *cluster,
+                                                  const struct cluster_stream *stream)
+{
+    const struct scheduler_stream *identity = &stream->view.identity;
+    return cluster_index_find(&cluster->by_family, cluster_hash_bytes(identity->family), is_read_apart,
+                              identity);
+}
+
 static void mark_words(struct scheduler_cluster *cluster, const struct cluster_stream *stream)
 {
     for (struct cluster_job *job = cluster_list_first(&stream->jobs); job;
@@ -158,11 +175,11 @@ static void mark_words(struct scheduler_cluster *cluster, const struct cluster_s
         cluster_job_words(cluster, job);
 }
 
-/* They share decoding with it, or no longer. */
+/* What they share with it, or no longer, is in their words. */
 static void mark_siblings(struct scheduler_cluster *cluster, const struct cluster_stream *stream)
 {
     for (int i = 0; i < cluster->stream_count; i++)
-        if (decode_together(&cluster->streams[i]->view.identity, &stream->view.identity))
+        if (same_family(&cluster->streams[i]->view.identity, &stream->view.identity))
             mark_words(cluster, cluster->streams[i]);
 }
 

@@ -247,6 +247,31 @@ static void siblings_are_said_while_they_are_read(void **state)
     assert_null(strstr(first->reason, "decoding"));
 }
 
+/* Rows of 64 x 64 come in blocks of other rows than those of 224 x 224. */
+static void other_blocks_are_said_while_they_are_read(void **state)
+{
+    (void)state;
+    struct scheduler_job_request large = fixture_request("large"), small = fixture_request("small");
+    char name[13], want[96];
+    small.sample_text = fixture_sample_text("sample: Decode CenterCrop(size=64)");
+    sync_worker(&a);
+    open_job(&large);
+    sync_worker(&a);
+    const struct scheduler_job *first = scheduler_cluster_job(cluster, "large");
+    const struct scheduler_job *second = open_job(&small);
+    sync_worker(&a);
+    base_hash_to_hex(second->stream->identity.hash, 6, name);
+    snprintf(want, sizeof want, "alone; shares no decoding with stream %s: its blocks have 128 rows, these 8",
+             name);
+    assert_non_null(strstr(first->reason, want));
+    base_hash_to_hex(first->stream->identity.hash, 6, name);
+    snprintf(want, sizeof want, "alone; shares no decoding with stream %s: its blocks have 8 rows, these 128",
+             name);
+    assert_non_null(strstr(second->reason, want));
+    assert_int_equal(close_job("small", 0, 1), BASE_OK);
+    assert_null(strstr(first->reason, "decoding"));
+}
+
 static void jobs_share_unless_a_seed_is_given(void **state)
 {
     (void)state;
@@ -811,6 +836,7 @@ int main(void)
         TEST(a_job_says_what_it_waits_for),
         TEST(jobs_share_unless_a_seed_is_given),
         TEST(siblings_are_said_while_they_are_read),
+        TEST(other_blocks_are_said_while_they_are_read),
         TEST(next_waits_for_the_next_epoch),
         TEST(next_starts_at_once_when_nobody_else_reads),
         TEST(next_waits_for_those_who_are_left),

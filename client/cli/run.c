@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "client/include/millrace/millrace.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -23,7 +24,8 @@ enum { JOBS_MAX = 64, SLICE_MS = 250, DRAW_MS = 200, PLAIN_DRAW_MS = 5000, BAR_C
 struct options {
     struct cli_common common;
     int64_t jobs, epochs, batch, wait_ms;
-    const char *transforms, *seed, *ledger, *weight_text;
+    const char *transforms, *seed, *ledger, *weight_text, *join_text;
+    enum mr_join join;
     double weight;
     struct base_option_list options;
     bool quiet;
@@ -40,12 +42,16 @@ static const struct base_option table[] = {
      0},
     {"seed", BASE_OPTION_TEXT, NULL, "S", "of another stream than the dataset's own",
      offsetof(struct options, seed), 0, 0},
+    {"join", BASE_OPTION_TEXT, "now", "WHEN",
+     "now, next (waits for the stream's next epoch) or partial (a short first one)",
+     offsetof(struct options, join_text), 0, 0},
     {"weight", BASE_OPTION_TEXT, "1", "W", "of each job's share of the workers, 0.01 to 100",
      offsetof(struct options, weight_text), 0, 0},
-    {"wait-ms", BASE_OPTION_INT, "60000", "MS", "longest wait for one batch",
+    {"wait-ms", BASE_OPTION_INT, "60000", "MS", "longest wait for one batch, and to begin",
      offsetof(struct options, wait_ms), 1, INT32_MAX},
-    {"ledger", BASE_OPTION_TEXT, NULL, "DIR", "a folder for a ledger of each job: see millrace audit",
-     offsetof(struct options, ledger), 0, 0},
+    {"ledger", BASE_OPTION_TEXT, NULL, "DIR",
+     "folder for a ledger of each job, made if need be: see millrace audit", offsetof(struct options, ledger),
+     0, 0},
     {"quiet", BASE_OPTION_BOOL, NULL, NULL, "no progress bars", offsetof(struct options, quiet), 0, 0},
 };
 const struct base_options cli_run_options = {
@@ -106,6 +112,7 @@ static enum mr_code open_and_stream(struct run_job *run, struct mr_client *clien
                                   .pipeline = o->transforms,
                                   .options = keys,
                                   .seed = run->seed,
+                                  .join = o->join,
                                   .tail = MR_TAIL_EXACT,
                                   .on_bad = MR_ON_BAD_REPLACE,
                                   .batch = (uint32_t)o->batch,
@@ -355,6 +362,44 @@ static int run(const struct options *options, const char *dataset, const uint64_
     return finish(options, jobs, count, made_before);
 }
 
+static bool take_weight(struct options *options)
+{
+    char *end;
+    options->weight = strtod(options->weight_text, &end);
+    if (end != options->weight_text && !*end && options->weight >= 0.01 && options->weight <= 100)
+        return true;
+    fprintf(stderr, "millrace run: --weight %s: must be 0.01 to 100\n", options->weight_text);
+    return false;
+}
+
+static bool take_join(struct options *options)
+{
+    static const char *const words[] = {
+        [MR_JOIN_NOW] = "now", [MR_JOIN_NEXT] = "next", [MR_JOIN_PARTIAL] = "partial"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        options->join = (enum mr_join)i;
+        if (strcmp(options->join_text, words[i]) == 0)
+            return true;
+    }
+    fprintf(stderr, "millrace run: --join %s: must be now, next or partial\n", options->join_text);
+    return false;
+}
+
+static bool make_ledger_folder(const char *path)
+{
+    struct stat about;
+    if (mkdir(path, 0777) == 0)
+        return true;
+    int cause = errno;
+    if (cause == EEXIST && stat(path, &about) == 0) {
+        if (S_ISDIR(about.st_mode))
+            return true;
+        cause = ENOTDIR;
+    }
+    fprintf(stderr, "millrace run: --ledger %s: %s\n", path, strerror(cause));
+    return false;
+}
+
 int cli_run(int argc, char **argv)
 {
     static struct options options;
@@ -367,16 +412,8 @@ int cli_run(int argc, char **argv)
         fprintf(stderr, "millrace run: --seed %s: not a number of 64 bits\n", options.seed);
         return CLI_EXIT_USAGE;
     }
-    char *end;
-    options.weight = strtod(options.weight_text, &end);
-    if (end == options.weight_text || *end || !(options.weight >= 0.01 && options.weight <= 100)) {
-        fprintf(stderr, "millrace run: --weight %s: must be 0.01 to 100\n", options.weight_text);
+    if (!take_weight(&options) || !take_join(&options) ||
+        (options.ledger && !make_ledger_folder(options.ledger)))
         return CLI_EXIT_USAGE;
-    }
-    struct stat about;
-    if (options.ledger && (stat(options.ledger, &about) != 0 || !S_ISDIR(about.st_mode))) {
-        fprintf(stderr, "millrace run: --ledger %s: not a folder\n", options.ledger);
-        return CLI_EXIT_USAGE;
-    }
     return run(&options, rest.positional[0], options.seed ? &seed : NULL);
 }

@@ -194,9 +194,11 @@ enum base_code client_control_open(struct mr_job *job, const struct mr_job_optio
             return code;
         if (code == BASE_OK && strcmp((*answer)->state, "running") == 0)
             return BASE_OK;
+        /* A last try that had no time would hide what the job waits for. */
+        bool cut = code == BASE_TIMEOUT && try_ms < OPEN_TRY_MS && reason[0];
         if (code == BASE_OK)
             snprintf(reason, sizeof reason, "%.20s: %.250s", (*answer)->state, (*answer)->reason);
-        else
+        else if (!cut)
             snprintf(reason, sizeof reason, "server %.100s: %.150s", job->client->server, error->text);
         if (*answer)
             millrace__v1__job_answer__free_unpacked(*answer, NULL);

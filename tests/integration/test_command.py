@@ -98,6 +98,14 @@ class Command(unittest.TestCase):
         self.assertIn("items delivered  400", text.stdout)
         self.assertIn("100%  400 rows", text.stderr)
 
+    def test_a_join_that_times_out_says_what_it_waited_for(self):
+        slow = self.cluster.trainer("slow", "photos", job="slow", seed=99, batch=8, epochs=1, pace=20)
+        harness.wait_for("a step", lambda: [j for j in json.loads(self.cluster.cli("jobs", "--json").stdout)["jobs"]
+                                            if j["job"] == "slow" and j["rows"] > 0])
+        self.fails(4, ["waits for the next epoch", "read by slow"], "run", "photos", "--seed", "99", "--join", "next",
+                   "--wait-ms", "1500", "--quiet")
+        slow.kill()
+
     def test_an_interrupted_run_ends_at_once(self):
         job = subprocess.Popen([MILLRACE, "run", "photos", "--epochs", "1000", "--weight", "2.5", "--server", self.cluster.address],
                                stderr=subprocess.PIPE, stdout=subprocess.PIPE)

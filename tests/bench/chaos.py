@@ -14,7 +14,6 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "integration"))
 import harness  # noqa: E402
-import test_chaos  # noqa: E402
 
 BOUND_MS = {"killed": 300, "cut": 300, "paused": 1500, "black hole": 1500}
 
@@ -23,12 +22,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=test_chaos.AT_ONCE)
+    parser.add_argument("--jobs", type=int)
     parser.add_argument("--deaths", type=int, default=5)
     args = parser.parse_args()
+    import test_chaos  # asks for its data at once: not before --help
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
-    failed = test_chaos.run_seeds(range(args.first, args.first + args.seeds), args.jobs)
+    failed = test_chaos.run_seeds(range(args.first, args.first + args.seeds), args.jobs or test_chaos.AT_ONCE)
     print(f"{args.seeds - len(failed)} of {args.seeds} seeds passed in {time.monotonic() - began:.0f} s; failed: {failed or 'none'}")
     with harness.photos(test_chaos.ITEMS) as folder:
         for name, harm in test_chaos.DEATHS.items() if args.deaths else ():

@@ -10,7 +10,11 @@ static const struct base_option table[] = {CLI_COMMON_ROWS};
 const struct base_options cli_jobs_options = {
     "millrace jobs",
     "[options]",
-    "Lists jobs: where each is, how fast it goes, and which part of its time it waited for Millrace (stall).",
+    "Lists jobs: where each is, how fast it goes, and, in words, what it shares with whom or waits for.\n"
+    "EPOCH and POSITION are the stream's, where the next step begins; ROWS what was handed over since the "
+    "job began; STALL\n"
+    "the part of its time that it waited for a batch. WEIGHT is shown when a job has one; ended jobs for an "
+    "hour.",
     table,
     sizeof table / sizeof *table,
     0,

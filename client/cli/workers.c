@@ -4,14 +4,17 @@
 #include <stdio.h>
 
 static const struct base_option table[] = {CLI_COMMON_ROWS};
-const struct base_options cli_workers_options = {
-    "millrace workers",
-    "[options]",
-    "Lists workers: their state, what they offer and what they have made.",
-    table,
-    sizeof table / sizeof *table,
-    0,
-    0};
+const struct base_options cli_workers_options = {"millrace workers",
+                                                 "[options]",
+                                                 "Lists workers: their state, what they offer and what they "
+                                                 "have made. CORES are prep threads; STAGING is memory for\n"
+                                                 "prepared rows; BLOCKS and ITEMS were made since the worker "
+                                                 "began; SILENT is since its last word to the server, which\n"
+                                                 "holds it for lost after 10 s.",
+                                                 table,
+                                                 sizeof table / sizeof *table,
+                                                 0,
+                                                 0};
 
 static void print_workers(const Millrace__V1__WorkersReply *reply)
 {

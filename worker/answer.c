@@ -100,6 +100,87 @@ enum base_code worker_answer_page(struct connection *connection, const struct wi
     return code;
 }
 
+/* ---- staging that is lent ---- */
+
+static bool add_loan(struct connection *connection, uint64_t send)
+{
+    if (connection->loan_count == connection->loan_capacity) {
+        uint32_t capacity = connection->loan_capacity ? connection->loan_capacity * 2 : 16;
+        uint64_t *loans = realloc(connection->loans, capacity * sizeof *loans);
+        if (!loans)
+            return false;
+        connection->loans = loans;
+        connection->loan_capacity = capacity;
+    }
+    if (connection->loan_count == 0)
+        connection->loan_ns = base_clock_now_ns();
+    connection->loans[connection->loan_count++] = send;
+    return true;
+}
+
+enum base_code worker_answer_done(struct connection *connection, uint64_t loan, struct base_error *error)
+{
+    uint32_t at = 0; /* they are done in order: mostly the first */
+    while (at < connection->loan_count && connection->loans[at] != loan)
+        at++;
+    if (at == connection->loan_count)
+        return base_error_set(error, BASE_INVALID, "DONE of something that was not lent");
+    connection->loan_count--;
+    memmove(connection->loans + at, connection->loans + at + 1,
+            (connection->loan_count - at) * sizeof *connection->loans);
+    connection->loan_ns = base_clock_now_ns();
+    worker_core_sent(connection->serve->options.core, connection->loan_ns, loan, true);
+    return BASE_OK;
+}
+
+void worker_answer_forget_loans(struct connection *connection)
+{
+    for (uint32_t i = 0; i < connection->loan_count; i++)
+        worker_core_sent(connection->serve->options.core, base_clock_now_ns(), connection->loans[i], false);
+    connection->loan_count = connection->loan_capacity = 0;
+    free(connection->loans);
+    connection->loans = NULL;
+}
+
+static void lend(struct connection *connection, const struct worker_action *action,
+                 const struct wire_header *data, const struct iovec *iov, int count)
+{
+    const struct worker_serve *serve = connection->serve;
+    struct wire_local_part part = {
+        .loan = action->send, .head = iov[0].iov_base, .head_bytes = iov[0].iov_len};
+    struct wire_header header = *data;
+    struct base_buffer payload;
+    int64_t bytes = (int64_t)iov[0].iov_len;
+    for (int i = 1; i < count; i++) {
+        uint64_t offset = (uint64_t)((uint8_t *)iov[i].iov_base - serve->options.staging);
+        part.runs[part.run_count++] = (struct wire_local_run){offset, iov[i].iov_len};
+        bytes += (int64_t)iov[i].iov_len;
+    }
+    header.flags = WIRE_FLAG_LOCAL;
+    base_buffer_init(&payload);
+    wire_local_write(&part, &payload);
+    if (!add_loan(connection, action->send)) {
+        worker_core_sent(serve->options.core, base_clock_now_ns(), action->send, false);
+        payload.failed = true; /* and the connection goes */
+    }
+    send_buffer(connection, &header, &payload);
+    base_buffer_fini(&payload);
+    base_metric_add(&connection->serve->metrics[WORKER_METRIC_BYTES_LENT], bytes);
+}
+
+/* ---- DATA ---- */
+
+static void send_parts(struct connection *connection, const struct wire_header *header,
+                       const struct iovec *iov, int count, struct sending *sending)
+{
+    struct base_error error = {0};
+    enum base_code code =
+        wire_link_send_parts(connection->link, header, iov, count, (uint64_t)(uintptr_t)sending, &error);
+    if (code != BASE_OK)
+        worker_answer_sent(connection, (uint64_t)(uintptr_t)sending, false);
+    check(connection, code, &error);
+}
+
 static void send_data(struct connection *connection, const struct worker_action *action)
 {
     struct worker_serve *serve = connection->serve;
@@ -123,12 +204,12 @@ static void send_data(struct connection *connection, const struct worker_action 
     header.block = action->number;
     header.from = action->from;
     header.to = action->to;
-    struct base_error error = {0};
-    enum base_code code =
-        wire_link_send_parts(connection->link, &header, iov, count, (uint64_t)(uintptr_t)sending, &error);
-    if (code != BASE_OK)
-        worker_answer_sent(connection, (uint64_t)(uintptr_t)sending, false);
-    check(connection, code, &error);
+    if (!connection->local) {
+        send_parts(connection, &header, iov, count, sending);
+        return;
+    }
+    lend(connection, action, &header, iov, count);
+    free(sending);
 }
 
 static void send_status(struct connection *connection, const struct worker_action *action)

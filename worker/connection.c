@@ -71,6 +71,7 @@ void worker_connection_refuse(struct connection *connection, int metric, enum ba
 void worker_connection_free(struct connection *connection)
 {
     leave_core(connection);
+    worker_answer_forget_loans(connection);
     wire_link_destroy(connection->link);
     if (connection->readable)
         event_free(connection->readable);
@@ -124,6 +125,8 @@ void worker_connection_sweep(struct connection *connection, int64_t now_ns)
         worker_connection_kill(connection, WORKER_METRIC_DROPPED_HELLO, "no HELLO came");
     else if (wire_link_wants_write(connection->link) && still_ns > WORKER_STALL_MS * BASE_NS_PER_MS)
         worker_connection_kill(connection, WORKER_METRIC_DROPPED_STALL, "a send made no progress for 1 s");
+    else if (connection->loan_count > 0 && now_ns - connection->loan_ns > WORKER_STALL_MS * BASE_NS_PER_MS)
+        worker_connection_kill(connection, WORKER_METRIC_DROPPED_STALL, "it copied nothing for 1 s");
 }
 
 /* ---- handles ---- */
@@ -159,6 +162,14 @@ static bool set_handle(struct connection *connection, uint32_t number, uint8_t w
 
 /* ---- frames ---- */
 
+static enum base_code offer_staging(struct connection *connection, struct base_error *error)
+{
+    struct wire_header header = {.type = WIRE_LOCAL};
+    connection->offered = true;
+    return wire_link_send(connection->link, &header, worker_local_name(connection->serve->options.local),
+                          WIRE_LOCAL_NAME_BYTES, error);
+}
+
 static enum base_code on_hello(struct connection *connection, const uint8_t *payload, size_t size,
                                struct base_error *error)
 {
@@ -178,6 +189,8 @@ static enum base_code on_hello(struct connection *connection, const uint8_t *pay
         snprintf(connection->token, sizeof connection->token, "%s", theirs.token);
     }
     snprintf(mine.name, sizeof mine.name, "%s", serve->options.name);
+    bool offers = serve->options.local && theirs.features & WIRE_FEATURE_LOCAL;
+    mine.features = offers ? WIRE_FEATURE_LOCAL : 0;
     struct base_buffer reply;
     base_buffer_init(&reply);
     wire_hello_write(&mine, &reply);
@@ -185,7 +198,25 @@ static enum base_code on_hello(struct connection *connection, const uint8_t *pay
     code = wire_link_send_buffer(connection->link, &header, &reply, error);
     base_buffer_fini(&reply);
     connection->greeted = code == BASE_OK;
-    return code;
+    return code == BASE_OK && offers ? offer_staging(connection, error) : code;
+}
+
+/* The trainer has mapped staging. */
+static enum base_code on_local(struct connection *connection, struct base_error *error)
+{
+    if (!connection->offered || connection->local)
+        return base_error_set(error, BASE_INVALID, "LOCAL, but nothing was offered, or again");
+    connection->local = true;
+    base_metric_add(&connection->serve->metrics[WORKER_METRIC_CONNECTIONS_LOCAL], 1);
+    return BASE_OK;
+}
+
+static enum base_code on_done(struct connection *connection, const struct wire_header *header,
+                              const uint8_t *payload, struct base_error *error)
+{
+    uint64_t loan = 0;
+    enum base_code code = wire_done_read(payload, header->length, &loan, error);
+    return code == BASE_OK ? worker_answer_done(connection, loan, error) : code;
 }
 
 /* A token is one job's: it opens no other's streams. */
@@ -309,6 +340,10 @@ static enum base_code take_frame(struct connection *connection, const struct wir
         return BASE_OK;
     case WIRE_PAGE:
         return on_page(connection, header, payload, error);
+    case WIRE_LOCAL:
+        return on_local(connection, error);
+    case WIRE_DONE:
+        return on_done(connection, header, payload, error);
     case WIRE_PING:
         return BASE_OK;
     case WIRE_FAIL:

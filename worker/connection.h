@@ -33,8 +33,12 @@ struct connection {
     struct connection_handle *handles; /* owned */
     uint32_t handle_count, handle_capacity;
     bool greeted, lingering, shut, dead;
-    bool deaf, mute;              /* reads nothing now; its link failed and writes nothing more */
-    int pages;                    /* on their way */
+    bool deaf, mute;     /* reads nothing now; its link failed and writes nothing more */
+    int pages;           /* on their way */
+    bool offered, local; /* staging was offered to it; it has mapped it */
+    uint64_t *loans;     /* sends of the machine that lie in staging until it has copied them; owned */
+    uint32_t loan_count, loan_capacity;
+    int64_t loan_ns;              /* since the last one was done, or of the first */
     int64_t since_ns;             /* of accepting, then of lingering */
     int64_t progress_ns;          /* of the last byte that left, or of nothing to send */
     uint64_t bytes_in, bytes_out; /* as counted */
@@ -76,5 +80,8 @@ void worker_answer_fail(struct connection *connection, uint64_t request, uint32_
 enum base_code worker_answer_page(struct connection *connection, const struct wire_header *asked,
                                   const uint8_t *bytes, size_t size, struct base_error *error);
 void worker_answer_sent(struct connection *connection, uint64_t token, bool done);
+/* DONE came for that loan. */
+enum base_code worker_answer_done(struct connection *connection, uint64_t loan, struct base_error *error);
+void worker_answer_forget_loans(struct connection *connection); /* it is gone */
 
 #endif

@@ -19,11 +19,11 @@
 #include "base/limits.h"
 #include "worker/control.h"
 #include "worker/settings.h"
+#include "worker/staging.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,7 +37,6 @@ enum {
     STOP_S = 2
 };
 #define QUEUE_MAX_BYTES (UINT64_C(256) << 20)
-#define STAGING_ALIGN (UINT64_C(2) << 20)       /* a large page */
 #define STAGING_LEAST_BYTES (UINT64_C(4) << 20) /* two blocks of the usual size */
 
 struct node {
@@ -45,7 +44,8 @@ struct node {
     struct event_base *loop;
     struct base_mailbox *mailbox;
     struct event *mail, *terminate, *interrupt, *drain_check;
-    uint8_t *staging;
+    struct worker_staging staging;
+    struct worker_local *local; /* NULL: nobody can map it */
     struct source_roots *roots;
     struct worker_core *core;
     struct worker_chores *chores;
@@ -130,14 +130,7 @@ static enum base_code take_staging(struct node *node, struct base_error *error)
     if (bytes < STAGING_LEAST_BYTES)
         return base_error_set(error, BASE_INVALID, "--staging: %llu bytes hold no block; at least %llu",
                               (unsigned long long)bytes, (unsigned long long)STAGING_LEAST_BYTES);
-    bytes += (STAGING_ALIGN - bytes % STAGING_ALIGN) % STAGING_ALIGN;
-    void *memory = aligned_alloc(STAGING_ALIGN, bytes);
-    if (!memory)
-        return base_error_set(error, BASE_NO_MEMORY, "--staging: %llu bytes of memory",
-                              (unsigned long long)bytes);
-    madvise(memory, bytes, MADV_HUGEPAGE); /* a hint */
-    node->staging = memory;
-    return BASE_OK;
+    return worker_staging_open(&node->staging, bytes, error);
 }
 
 static enum base_code start_events(struct node *node, struct base_error *error)
@@ -202,11 +195,20 @@ static enum base_code start_makers(struct node *node, struct base_error *error)
                                           .io_threads = (int)settings->io_threads,
                                           .idle = settings->idle,
                                           .raw_bytes = settings->raw_bytes,
-                                          .staging = node->staging,
+                                          .staging = node->staging.memory,
                                           .mailbox = node->mailbox,
                                           .events = &make_events,
                                           .context = node};
     return worker_make_start(&node->make, &options, error);
+}
+
+/* Without it trainers of this host get their rows as all others do. */
+static void start_local(struct node *node)
+{
+    struct base_error error;
+    if (node->staging.fd >= 0 &&
+        worker_local_start(&node->local, node->loop, node->staging.fd, &error) != BASE_OK)
+        base_log(BASE_LOG_WARN, "local_off", "cause=\"%s\"", error.text);
 }
 
 static enum base_code start_port(struct node *node, struct base_error *error)
@@ -216,7 +218,7 @@ static enum base_code start_port(struct node *node, struct base_error *error)
                                            .listen_fd = node->listen_fd,
                                            .core = node->core,
                                            .make = node->make,
-                                           .staging = node->staging,
+                                           .staging = node->staging.memory,
                                            .token_key = settings->has_key ? settings->token_key : NULL,
                                            .name = node->name,
                                            .requests_max = REQUESTS_MAX,
@@ -224,6 +226,8 @@ static enum base_code start_port(struct node *node, struct base_error *error)
                                            .queue_max_bytes = QUEUE_MAX_BYTES,
                                            .hooks = worker_control_serve_hooks(),
                                            .context = node->control};
+    start_local(node);
+    options.local = node->local;
     node->listen_fd = -1; /* handed over, whatever happens */
     return worker_serve_start(&node->serve, &options, error);
 }
@@ -282,6 +286,7 @@ static void stop(struct node *node)
     worker_make_stop(&node->make);
     worker_chores_stop(&node->chores);
     worker_serve_stop(&node->serve);
+    worker_local_stop(&node->local);
     if (node->mailbox)
         base_mailbox_drain(node->mailbox);
     worker_control_destroy(&node->control);
@@ -297,7 +302,7 @@ static void stop(struct node *node)
         event_base_free(node->loop);
     if (node->listen_fd >= 0)
         close(node->listen_fd);
-    free(node->staging);
+    worker_staging_close(&node->staging);
 }
 
 static int run(struct node *node)
@@ -324,7 +329,7 @@ static int run(struct node *node)
 
 int main(int argc, char **argv)
 {
-    static struct node node = {.listen_fd = -1};
+    static struct node node = {.listen_fd = -1, .staging.fd = -1};
     struct base_error error = {0};
     base_log_start("worker", 2, BASE_LOG_INFO);
     enum base_code code = worker_settings_parse(&node.settings, argc, argv, &error);

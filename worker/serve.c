@@ -42,6 +42,10 @@ static const struct base_metric metric_table[WORKER_SERVE_METRICS] = {
                                 .help = "Bytes received on the data port"},
     [WORKER_METRIC_BYTES_OUT] = {.name = "millrace_worker_sent_bytes_total",
                                  .help = "Bytes sent on the data port"},
+    [WORKER_METRIC_BYTES_LENT] = {.name = "millrace_worker_lent_bytes_total",
+                                  .help = "Bytes of rows that trainers of this host took from its memory"},
+    [WORKER_METRIC_CONNECTIONS_LOCAL] = {.name = "millrace_worker_connections_local_total",
+                                         .help = "Connections whose trainer has mapped this worker's memory"},
     [WORKER_METRIC_PAGES] = {.name = "millrace_worker_manifest_pages_total", .help = "Manifest pages served"},
 };
 

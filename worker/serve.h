@@ -7,7 +7,8 @@
  *      |  no HELLO in 5 s      |  broke the rules: FAIL, then the write side is shut and the rest is read away for 500 ms,
  *      +----> gone             +----> lingering ----> gone   so that a reset does not overtake the FAIL
  *
- * One that does not read (no progress of a send for 1 s, or more than the queue's cap) is closed at once: it pins blocks.
+ * One that does not read (no progress of a send for 1 s, or more than the queue's cap) or does not say that it copied what was lent to it
+ * (none of it for 1 s) is closed at once: it pins blocks.
  */
 #ifndef WORKER_SERVE_H
 #define WORKER_SERVE_H
@@ -15,6 +16,7 @@
 #include "base/metrics.h"
 #include "worker/core.h"
 #include "worker/kit.h"
+#include "worker/local.h"
 #include "worker/make.h"
 
 #include <event2/event.h>
@@ -34,9 +36,10 @@ struct worker_serve_options {
     struct worker_core *core;
     struct worker_make *make; /* may be set later (worker_serve_set_make) */
     uint8_t *staging;
-    const char *token_key; /* NULL: no token is asked */
-    const char *name;      /* for HELLO */
-    uint32_t requests_max; /* told at OPEN */
+    const struct worker_local *local; /* NULL: staging is lent to nobody */
+    const char *token_key;            /* NULL: no token is asked */
+    const char *name;                 /* for HELLO */
+    uint32_t requests_max;            /* told at OPEN */
     int connections_max;
     uint64_t queue_max_bytes; /* unsent bytes of one connection */
     const struct worker_serve_hooks *hooks;
@@ -65,6 +68,8 @@ enum {
     WORKER_METRIC_DROPPED_CUT,
     WORKER_METRIC_BYTES_IN,
     WORKER_METRIC_BYTES_OUT,
+    WORKER_METRIC_BYTES_LENT,
+    WORKER_METRIC_CONNECTIONS_LOCAL,
     WORKER_METRIC_PAGES,
     WORKER_SERVE_METRICS,
 };

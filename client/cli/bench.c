@@ -4,8 +4,9 @@
  *   1. fork the socket copy's sender and start a cluster of our own (unless --server names one)
  *   2. --against: another loader's figures (against.h); first, as it may fail
  *   3. preparation: imagenet_train through the whole system, after an epoch to warm up
- *   4. data plane: a staged imagenet_eval stream and a plain socket copy with messages of the same sizes, in turn, five times each; a
- *      round of one is compared with the round of the other beside it, and the medians are told
+ *   4. data plane: a staged imagenet_eval stream by sockets, through memory where the worker is on this host and of this user, and a plain
+ *      socket copy with messages of the same sizes, in turn, five times each; rounds side by side are compared, and the medians are told.
+ *      Hand-off: batches of the same stream that have labels only: all that a batch costs but for its bytes
  */
 #include "client/cli/cli.h"
 #include "client/cli/against.h"
@@ -63,7 +64,8 @@ const struct base_options cli_bench_options = {
     "[DATASET | FOLDER] [options]",
     "Measures images/s of imagenet_train through the whole system, and GB/s and CPU time of the data plane "
     "beside a plain socket\n"
-    "copy. FOLDER, a path with a slash, has images (nothing given: photographs are made); DATASET one of the "
+    "copy, by sockets and through memory. FOLDER, a path with a slash, has images (nothing given: "
+    "photographs are made); DATASET one of the "
     "cluster that "
     "--server names.",
     table,
@@ -71,8 +73,12 @@ const struct base_options cli_bench_options = {
     0,
     1};
 
+/* How rows come. */
+enum path { SOCKETS, MEMORY, PATHS };
+
 struct rate {
-    uint64_t rows, bytes, requests;
+    uint64_t rows, batches, bytes, requests;
+    uint64_t memory_bytes; /* of those that came: not by sockets */
     double wall_s, worker_cpu_s, client_cpu_s;
 };
 
@@ -83,7 +89,8 @@ struct bench {
     struct mr_client *client;
     char state[PATH_MAX]; /* our own folder; "": none */
     char dataset[PATH_MAX];
-    struct rate prep, plane[ROUNDS];
+    struct rate prep, planes[PATHS][ROUNDS], labels; /* labels: alone, through memory */
+    bool has_memory;                                 /* rows can come so */
     struct cli_copy_result copied[ROUNDS];
     struct cli_against against;
     int signal; /* that ended it; 0: none */
@@ -207,18 +214,26 @@ static void end(struct bench *bench)
 
 /* ---- measuring ---- */
 
-static enum base_code open_job(struct bench *bench, const char *pipeline, struct mr_job **job,
+struct wanted {
+    const char *pipeline, *field; /* NULL: the usual ones */
+    enum path path;
+};
+
+static enum base_code open_job(struct bench *bench, const struct wanted *wanted, struct mr_job **job,
                                uint64_t *items, struct base_error *error)
 {
     struct mr_error cause;
+    const char *fields[] = {wanted->field, NULL};
     struct mr_job_options what = {.size = sizeof what,
                                   .dataset = bench->dataset,
-                                  .pipeline = pipeline,
+                                  .pipeline = wanted->pipeline,
+                                  .fields = wanted->field ? fields : NULL,
+                                  .sockets_only = wanted->path == SOCKETS,
                                   .batch = (uint32_t)bench->options->batch,
                                   .look_ahead = LOOK_AHEAD,
                                   .tail = MR_TAIL_EXACT,
                                   .on_bad = MR_ON_BAD_REPLACE,
-                                  .apply_finish = bench->options->finish};
+                                  .apply_finish = bench->options->finish && !wanted->field};
     if (mr_job_open(job, bench->client, &what, WAIT_MS, &cause) != MR_OK)
         return from_mr(&cause, error);
     struct mr_job_info info = {.size = sizeof info};
@@ -267,12 +282,14 @@ static enum base_code take(struct bench *bench, struct mr_job *job, uint64_t row
         if (code != BASE_OK)
             return code;
         rate->rows += batch->rows;
+        rate->batches++;
         mr_batch_release(batch);
         rate->wall_s = (double)(base_clock_now_ns() - start_ns) / 1e9;
     } while (rate->rows < rows || rate->wall_s < seconds);
     mr_job_stats(job, &after);
     rate->bytes = after.bytes - before.bytes;
     rate->requests = after.requests - before.requests;
+    rate->memory_bytes = after.memory_bytes - before.memory_bytes;
     rate->client_cpu_s = cli_copy_cpu_s() - client_cpu_s;
     if (bench->cluster)
         rate->worker_cpu_s = cli_cluster_worker_cpu_s(bench->cluster) - worker_cpu_s;
@@ -284,7 +301,8 @@ static enum base_code measure_prep(struct bench *bench, struct base_error *error
     struct mr_job *job = NULL;
     uint64_t items = 0;
     struct rate warm = {0};
-    enum base_code code = open_job(bench, "imagenet_train", &job, &items, error);
+    struct wanted train = {.pipeline = "imagenet_train", .path = MEMORY};
+    enum base_code code = open_job(bench, &train, &job, &items, error);
     if (code == BASE_OK)
         code = take(bench, job, items, 0, &warm, error);
     if (code == BASE_OK)
@@ -332,20 +350,52 @@ static enum base_code plane_round(struct bench *bench, struct mr_job *job, struc
     return code == BASE_OK ? settle(job, error) : code;
 }
 
-static enum base_code measure_plane(struct bench *bench, struct base_error *error)
+/* Rounds of each path and of the socket copy, in turn. */
+static enum base_code rounds(struct bench *bench, struct mr_job *const jobs[PATHS], uint64_t items,
+                             struct base_error *error)
 {
-    struct mr_job *job = NULL;
-    uint64_t items = 0;
-    struct rate staged = {0};
-    enum base_code code = open_job(bench, "imagenet_eval", &job, &items, error);
-    if (code == BASE_OK)
-        code = take(bench, job, 2 * items, 0, &staged, error);
+    enum base_code code = BASE_OK;
     for (int i = 0; code == BASE_OK && i < ROUNDS; i++) {
-        code = plane_round(bench, job, &bench->plane[i], error);
-        struct cli_copy_work work = work_like(bench, &bench->plane[i], items);
+        for (int p = 0; code == BASE_OK && p < PATHS; p++)
+            code = plane_round(bench, jobs[p], &bench->planes[p][i], error);
+        struct cli_copy_work work = work_like(bench, &bench->planes[SOCKETS][i], items);
         if (code == BASE_OK)
             code = cli_copy_run(bench->copy, &work, &bench->copied[i], error);
     }
+    return code;
+}
+
+static enum base_code measure_plane(struct bench *bench, struct base_error *error)
+{
+    struct mr_job *jobs[PATHS] = {NULL};
+    uint64_t items = 0;
+    enum base_code code = BASE_OK;
+    for (int p = 0; code == BASE_OK && p < PATHS; p++) {
+        struct wanted eval = {.pipeline = "imagenet_eval", .path = (enum path)p};
+        struct rate staged = {0};
+        code = open_job(bench, &eval, &jobs[p], &items, error);
+        if (code == BASE_OK)
+            code = take(bench, jobs[p], 2 * items, 0, &staged, error);
+        bench->has_memory = staged.memory_bytes > 0;
+    }
+    if (code == BASE_OK)
+        code = rounds(bench, jobs, items, error);
+    for (int p = 0; p < PATHS; p++)
+        mr_job_close(&jobs[p]);
+    return code;
+}
+
+static enum base_code measure_labels(struct bench *bench, struct base_error *error)
+{
+    struct mr_job *job = NULL;
+    uint64_t items = 0;
+    struct rate warm = {0};
+    struct wanted labels = {.pipeline = "imagenet_eval", .field = "label", .path = MEMORY};
+    enum base_code code = open_job(bench, &labels, &job, &items, error);
+    if (code == BASE_OK)
+        code = take(bench, job, 2 * items, 0, &warm, error);
+    if (code == BASE_OK)
+        code = take(bench, job, 1, (double)bench->options->seconds / ROUNDS, &bench->labels, error);
     mr_job_close(&job);
     return code;
 }
@@ -377,8 +427,11 @@ struct plane {
 
 struct figures {
     double images_s, images_s_core, cpu_s_1000; /* 0: not known */
-    struct plane ours, copy;
-    double gb_s_ratio, cpu_ratio; /* of rounds side by side: what else the machine does hits both alike */
+    struct plane ours[PATHS], copy;
+    /* Of rounds side by side: what else the machine does hits both alike. */
+    double gb_s_ratio, cpu_ratio;               /* sockets to socket copy */
+    double memory_gb_s_ratio, memory_cpu_ratio; /* memory to sockets */
+    double handoff_us;                          /* a batch, wall time */
 };
 
 static struct plane plane_of(uint64_t bytes, double wall_s, double sender_cpu_s, double receiver_cpu_s)
@@ -403,22 +456,35 @@ static struct plane median_plane(const struct plane planes[ROUNDS])
     return (struct plane){median(gb_s), median(sender), median(receiver)};
 }
 
-static void compare_planes(const struct bench *bench, struct figures *f)
+/* Medians of the ratios of rounds side by side. */
+static void compare(const struct plane a[ROUNDS], const struct plane b[ROUNDS], double *gb_s_ratio,
+                    double *cpu_ratio)
 {
-    struct plane ours[ROUNDS], copy[ROUNDS];
     double gb_s[ROUNDS], cpu[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
-        const struct rate *rate = &bench->plane[i];
-        const struct cli_copy_result *copied = &bench->copied[i];
-        ours[i] = plane_of(rate->bytes, rate->wall_s, rate->worker_cpu_s, rate->client_cpu_s);
-        copy[i] = plane_of(copied->bytes, copied->wall_s, copied->sender_cpu_s, copied->receiver_cpu_s);
-        gb_s[i] = ours[i].gb_s / copy[i].gb_s;
-        cpu[i] = cpu_of(&ours[i]) / cpu_of(&copy[i]);
+        gb_s[i] = a[i].gb_s / b[i].gb_s;
+        cpu[i] = cpu_of(&a[i]) / cpu_of(&b[i]);
     }
-    f->ours = median_plane(ours);
+    *gb_s_ratio = median(gb_s);
+    *cpu_ratio = median(cpu);
+}
+
+static void compare_planes(const struct bench *bench, struct figures *f)
+{
+    struct plane ours[PATHS][ROUNDS], copy[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        const struct cli_copy_result *copied = &bench->copied[i];
+        copy[i] = plane_of(copied->bytes, copied->wall_s, copied->sender_cpu_s, copied->receiver_cpu_s);
+        for (int p = 0; p < PATHS; p++) {
+            const struct rate *rate = &bench->planes[p][i];
+            ours[p][i] = plane_of(rate->bytes, rate->wall_s, rate->worker_cpu_s, rate->client_cpu_s);
+        }
+    }
+    for (int p = 0; p < PATHS; p++)
+        f->ours[p] = median_plane(ours[p]);
     f->copy = median_plane(copy);
-    f->gb_s_ratio = median(gb_s);
-    f->cpu_ratio = median(cpu);
+    compare(ours[SOCKETS], copy, &f->gb_s_ratio, &f->cpu_ratio);
+    compare(ours[MEMORY], ours[SOCKETS], &f->memory_gb_s_ratio, &f->memory_cpu_ratio);
 }
 
 static struct figures figure(const struct bench *bench)
@@ -426,6 +492,7 @@ static struct figures figure(const struct bench *bench)
     const struct rate *prep = &bench->prep;
     struct figures f = {.images_s = (double)prep->rows / prep->wall_s};
     compare_planes(bench, &f);
+    f.handoff_us = 1e6 * bench->labels.wall_s / (double)bench->labels.batches;
     if (bench->cluster) {
         f.images_s_core = f.images_s / cli_cluster_threads(bench->cluster);
         f.cpu_s_1000 = 1000 * (prep->worker_cpu_s + prep->client_cpu_s) / (double)prep->rows;
@@ -449,9 +516,17 @@ static void print_plane(const char *name, const struct plane *plane, bool both_k
         printf("       -       -      %4.2f\n", plane->receiver_cpu_s_gb);
 }
 
+static void print_ratio(double gb_s, double cpu, bool cpu_known)
+{
+    printf("  ratio       %4.2fx", gb_s);
+    if (cpu_known)
+        printf("     %4.2fx", cpu);
+    printf("\n");
+}
+
 static void print_text(const struct bench *bench, const struct figures *f)
 {
-    const struct rate *plane = &bench->plane[0];
+    const struct rate *plane = &bench->planes[SOCKETS][0];
     printf("preparation, imagenet_train, %s\n", bench->options->finish ? "float32" : "u8");
     printf("  images/s            %.1f\n", f->images_s);
     if (bench->cluster) {
@@ -470,12 +545,18 @@ static void print_text(const struct bench *bench, const struct figures *f)
     printf("data plane, staged imagenet_eval, %.0f kB a message, medians of %d\n",
            plane->requests ? (double)plane->bytes / (double)plane->requests / 1e3 : 0, ROUNDS);
     printf("               GB/s  CPU-s/GB  sender  receiver\n");
-    print_plane("millrace", &f->ours, bench->cluster != NULL);
+    print_plane("sockets", &f->ours[SOCKETS], bench->cluster != NULL);
     print_plane("socket copy", &f->copy, true);
-    printf("  ratio       %4.2fx", f->gb_s_ratio);
-    if (bench->cluster)
-        printf("     %4.2fx", f->cpu_ratio);
-    printf("\n");
+    print_ratio(f->gb_s_ratio, f->cpu_ratio, bench->cluster != NULL);
+    if (!bench->has_memory) {
+        printf("  memory       not used: the worker is on another host or another user's\n");
+        return;
+    }
+    print_plane("memory", &f->ours[MEMORY], bench->cluster != NULL);
+    print_ratio(f->memory_gb_s_ratio, f->memory_cpu_ratio, bench->cluster != NULL);
+    printf("  hand-off     %.1f us a batch of %" PRId64 " labels in %.1f messages, through memory\n",
+           f->handoff_us, bench->options->batch,
+           (double)bench->labels.requests / (double)bench->labels.batches);
 }
 
 static void print_json(const struct bench *bench, const struct figures *f)
@@ -496,10 +577,10 @@ static void print_json(const struct bench *bench, const struct figures *f)
     }
     base_json_object_end(&json);
     base_json_object(&json, "plane");
-    base_json_double(&json, "gb_per_s", f->ours.gb_s);
-    base_json_double(&json, "cpu_s_per_gb", cpu_of(&f->ours));
-    base_json_double(&json, "worker_cpu_s_per_gb", f->ours.sender_cpu_s_gb);
-    base_json_double(&json, "client_cpu_s_per_gb", f->ours.receiver_cpu_s_gb);
+    base_json_double(&json, "gb_per_s", f->ours[SOCKETS].gb_s);
+    base_json_double(&json, "cpu_s_per_gb", cpu_of(&f->ours[SOCKETS]));
+    base_json_double(&json, "worker_cpu_s_per_gb", f->ours[SOCKETS].sender_cpu_s_gb);
+    base_json_double(&json, "client_cpu_s_per_gb", f->ours[SOCKETS].receiver_cpu_s_gb);
     base_json_double(&json, "copy_gb_per_s", f->copy.gb_s);
     base_json_double(&json, "copy_cpu_s_per_gb", cpu_of(&f->copy));
     base_json_double(&json, "copy_sender_cpu_s_per_gb", f->copy.sender_cpu_s_gb);
@@ -507,6 +588,17 @@ static void print_json(const struct bench *bench, const struct figures *f)
     base_json_double(&json, "gb_per_s_ratio", f->gb_s_ratio);
     base_json_double(&json, "cpu_ratio", f->cpu_ratio);
     base_json_object_end(&json);
+    if (bench->has_memory) {
+        base_json_object(&json, "memory");
+        base_json_double(&json, "gb_per_s", f->ours[MEMORY].gb_s);
+        base_json_double(&json, "cpu_s_per_gb", cpu_of(&f->ours[MEMORY]));
+        base_json_double(&json, "gb_per_s_ratio", f->memory_gb_s_ratio);
+        base_json_double(&json, "cpu_ratio", f->memory_cpu_ratio);
+        base_json_double(&json, "handoff_us", f->handoff_us);
+        base_json_double(&json, "handoff_messages",
+                         (double)bench->labels.requests / (double)bench->labels.batches);
+        base_json_object_end(&json);
+    }
     base_json_object_end(&json);
     cli_flush(&out);
 }
@@ -528,6 +620,8 @@ int cli_bench(int argc, char **argv)
         code = measure_prep(&bench, &error);
     if (code == BASE_OK)
         code = measure_plane(&bench, &error);
+    if (code == BASE_OK)
+        code = measure_labels(&bench, &error);
     if (code == BASE_OK) {
         struct figures figures = figure(&bench);
         options.common.json ? print_json(&bench, &figures) : print_text(&bench, &figures);

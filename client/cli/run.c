@@ -295,6 +295,8 @@ static void print_json(const struct run_job *jobs, int count, uint64_t prepared)
         base_json_uint(&json, "failovers", jobs[i].stats.failovers);
         base_json_uint(&json, "hedges", jobs[i].stats.hedges);
         base_json_uint(&json, "hedges_won", jobs[i].stats.hedges_won);
+        base_json_uint(&json, "socket_bytes", jobs[i].stats.socket_bytes);
+        base_json_uint(&json, "memory_bytes", jobs[i].stats.memory_bytes);
         base_json_object_end(&json);
         delivered += jobs[i].rows;
     }

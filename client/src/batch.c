@@ -381,6 +381,8 @@ enum mr_code mr_job_stats(struct mr_job *job, struct mr_job_stats *stats)
         .bad_frames = job->bad_frames,
         .hedges = core.hedges,
         .hedges_won = core.hedges_won,
+        .socket_bytes = job->socket_bytes,
+        .memory_bytes = job->memory_bytes,
     };
     memcpy(stats, &all, stats->size < sizeof all ? stats->size : sizeof all);
     leave(job);

@@ -135,7 +135,8 @@ static void detach(void *context)
 static bool known_size(size_t size)
 {
     return size >= sizeof(struct mr_job_options) || size == offsetof(struct mr_job_options, ledger) ||
-           size == offsetof(struct mr_job_options, weight);
+           size == offsetof(struct mr_job_options, weight) ||
+           size == offsetof(struct mr_job_options, sockets_only);
 }
 
 static enum mr_code take_options(const struct mr_job_options *given, struct mr_job_options *options,
@@ -195,6 +196,7 @@ static enum base_code job_create(struct mr_job **out, struct mr_client *client,
                                  const struct mr_job_options *options, struct base_error *error)
 {
     struct mr_job *job = calloc(1, sizeof *job);
+    const char *sockets = getenv("MILLRACE_SOCKETS_ONLY");
     pthread_condattr_t attributes;
     if (!job)
         return base_error_set(error, BASE_NO_MEMORY, "no memory for a job");
@@ -202,6 +204,7 @@ static enum base_code job_create(struct mr_job **out, struct mr_client *client,
     job->poke.run = on_poke;
     job->rank = options->rank;
     job->generation = (uint64_t)base_clock_wall_ns();
+    job->sockets_only = options->sockets_only || (sockets && strcmp(sockets, "1") == 0);
     name_job(job, options);
     snprintf(job->dataset, sizeof job->dataset, "%s", options->dataset);
     pthread_mutex_init(&job->mutex, NULL);

@@ -50,6 +50,7 @@ struct mr_job {
     char name[CLIENT_JOB_CHARS], dataset[256];
     uint32_t rank, look_ahead;
     uint64_t generation;
+    bool sockets_only;
     uint8_t *open_bytes; /* packed JobOpen, to open again where the server forgot us */
     size_t open_size;
     struct scheduler_stream stream;
@@ -71,6 +72,7 @@ struct mr_job {
     int users;              /* threads inside a call */
     struct base_error over; /* not OK: the server ended it */
     uint64_t batches, bytes, stall_ns, bad_frames;
+    uint64_t socket_bytes, memory_bytes; /* of DATA, by how they came */
     struct client_certificates certificates;
 
     struct client_ledger *ledger;   /* NULL: none. Trainer's thread only, as the next three */

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "client/src/job.h"
+#include "client/src/local.h"
 #include "client/src/part.h"
 #include "client/src/resolve.h"
 #include "proto/rpc/token.h"
@@ -11,6 +12,7 @@
 #include "proto/wire/messages.h"
 
 #include <event2/event.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +20,7 @@
 #include <unistd.h>
 
 #define READ_BUDGET_BYTES (1 << 20)
+#define LOCAL_BUDGET_BYTES 1           /* one read: each small frame may tell of a megabyte */
 #define QUEUE_MAX_BYTES (4 << 20)      /* small frames only: a worker that reads none of them is gone */
 #define OWN_NUMBER (UINT64_C(1) << 63) /* of OPEN and PAGE: the machine's numbers have it clear */
 
@@ -41,6 +44,7 @@ struct client_session {
     uint64_t bytes_in;       /* as told to the machine */
     struct base_buffer page; /* being received: of the session alone, for the job's waiter may have gone */
     struct client_part part;
+    struct client_local local;
 };
 
 static void try_address(struct client_session *session);
@@ -79,6 +83,7 @@ static void destroy(struct client_session *session)
     if (session->fd >= 0)
         close(session->fd);
     client_resolve_end(session->resolve);
+    client_local_fini(&session->local);
     client_part_fini(&session->part);
     base_buffer_fini(&session->page);
     free(session);
@@ -168,6 +173,7 @@ static void send_hello(struct client_session *session)
     struct wire_hello hello = {.version_min = WIRE_VERSION_MIN, .version_max = WIRE_VERSION_MAX};
     struct wire_header header = {.type = WIRE_HELLO};
     struct base_buffer payload;
+    hello.features = job->sockets_only ? 0 : WIRE_FEATURE_LOCAL;
     char subject[RPC_TOKEN_SUBJECT_CHARS];
     rpc_token_subject(job->name, subject);
     if (job->client->key[0])
@@ -394,6 +400,66 @@ static enum base_code on_moved(struct client_session *session, const struct wire
     return code;
 }
 
+/* ---- rows in a worker's memory ---- */
+
+/* A worker of this host lets us map its memory. */
+static enum base_code on_local(struct client_session *session, const struct wire_header *header,
+                               const uint8_t *payload, struct base_error *error)
+{
+    if (header->length != WIRE_LOCAL_NAME_BYTES)
+        return base_error_set(error, BASE_CORRUPT, "LOCAL frame of %llu bytes",
+                              (unsigned long long)header->length);
+    if (!session->job->sockets_only)
+        client_local_ask(&session->local, client_loop_base(session->job->client->loop), payload);
+    return BASE_OK;
+}
+
+static void on_mapped(void *context)
+{
+    struct client_session *session = context;
+    struct mr_job *job = session->job;
+    struct wire_header header = {.type = WIRE_LOCAL};
+    pthread_mutex_lock(&job->mutex);
+    send_frame(session, &header, NULL);
+    client_session_flush_all(job);
+    pthread_mutex_unlock(&job->mutex);
+}
+
+static void send_done(struct client_session *session, const struct wire_header *data, uint64_t loan)
+{
+    struct wire_header header = {.type = WIRE_DONE, .request = data->request, .handle = data->handle};
+    struct base_buffer payload;
+    base_buffer_init(&payload);
+    wire_done_write(loan, &payload);
+    send_frame(session, &header, &payload);
+    base_buffer_fini(&payload);
+}
+
+/* The worker has ended the connection, after what we are still reading of it. */
+static bool is_over(const struct client_session *session)
+{
+    struct pollfd state = {wire_link_fd(session->link), POLLRDHUP, 0};
+    return poll(&state, 1, 0) == 1;
+}
+
+static enum base_code on_data(struct client_session *session, const struct wire_header *header,
+                              const uint8_t *payload, struct base_error *error)
+{
+    struct wire_local_part copied;
+    if (!(header->flags & WIRE_FLAG_LOCAL)) {
+        session->job->socket_bytes += header->length;
+        return client_part_done(&session->part, session->now_ns, header, error);
+    }
+    enum base_code code =
+        client_local_take(&session->local, &session->part, session->now_ns, header, payload, &copied, error);
+    session->job->memory_bytes += copied.length;
+    if (code == BASE_CORRUPT && is_over(session)) /* stopped too long: other rows lie there by now */
+        code = base_error_set(error, BASE_UNAVAILABLE, "took its memory back before it was copied");
+    if (code == BASE_OK)
+        send_done(session, header, copied.loan);
+    return code;
+}
+
 static enum base_code on_frame(void *context, const struct wire_header *header, const uint8_t *payload,
                                struct base_error *error)
 {
@@ -413,7 +479,9 @@ static enum base_code on_frame(void *context, const struct wire_header *header, 
                          header->status == WIRE_WAIT_MAKING, header->queue);
         return BASE_OK;
     case WIRE_DATA:
-        return client_part_done(&session->part, session->now_ns, header, error);
+        return on_data(session, header, payload, error);
+    case WIRE_LOCAL:
+        return on_local(session, header, payload, error);
     case WIRE_MOVED:
         return on_moved(session, header, payload, error);
     case WIRE_RETRY:
@@ -489,7 +557,8 @@ static void on_ready(evutil_socket_t fd, short what, void *context)
     pthread_mutex_lock(&job->mutex);
     session->now_ns = base_clock_now_ns();
     if (what & EV_READ)
-        code = wire_link_read(session->link, READ_BUDGET_BYTES, &error);
+        code = wire_link_read(session->link, session->local.memory ? LOCAL_BUDGET_BYTES : READ_BUDGET_BYTES,
+                              &error);
     if (what & EV_WRITE)
         code = wire_link_write(session->link, &error);
     if (code != BASE_OK) {
@@ -633,6 +702,7 @@ void client_session_start(struct mr_job *job, uint64_t worker)
     session->worker = worker;
     session->fd = -1;
     base_buffer_init(&session->page);
+    client_local_init(&session->local, on_mapped, session);
     session->next = job->sessions;
     job->sessions = session;
     session->part =

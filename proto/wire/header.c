@@ -10,6 +10,7 @@ static const char *const type_names[] = {
     [WIRE_HELLO] = "HELLO", [WIRE_OPEN] = "OPEN",     [WIRE_GET] = "GET",     [WIRE_WAIT] = "WAIT",
     [WIRE_DATA] = "DATA",   [WIRE_MOVED] = "MOVED",   [WIRE_RETRY] = "RETRY", [WIRE_FAIL] = "FAIL",
     [WIRE_MARK] = "MARK",   [WIRE_CANCEL] = "CANCEL", [WIRE_PING] = "PING",   [WIRE_PAGE] = "PAGE",
+    [WIRE_LOCAL] = "LOCAL", [WIRE_DONE] = "DONE",
 };
 
 bool wire_type_known(uint8_t type)
@@ -24,7 +25,8 @@ const char *wire_type_name(uint8_t type)
 
 bool wire_header_is_bulk(const struct wire_header *header)
 {
-    return header->type == WIRE_DATA || (header->type == WIRE_PAGE && header->flags & WIRE_FLAG_REPLY);
+    return (header->type == WIRE_DATA && !(header->flags & WIRE_FLAG_LOCAL)) ||
+           (header->type == WIRE_PAGE && header->flags & WIRE_FLAG_REPLY);
 }
 
 void wire_header_write(const struct wire_header *header, uint8_t bytes[WIRE_HEADER_BYTES])
@@ -69,9 +71,9 @@ static void parse(const uint8_t bytes[WIRE_HEADER_BYTES], struct wire_header *he
 
 uint64_t wire_header_length_max(const struct wire_header *header)
 {
-    if (header->type == WIRE_DATA)
-        return WIRE_DATA_MAX_BYTES;
-    return wire_header_is_bulk(header) ? WIRE_PAGE_MAX_BYTES : WIRE_SMALL_MAX_BYTES;
+    if (!wire_header_is_bulk(header))
+        return WIRE_SMALL_MAX_BYTES;
+    return header->type == WIRE_DATA ? WIRE_DATA_MAX_BYTES : WIRE_PAGE_MAX_BYTES;
 }
 
 static enum base_code check_understood(const struct wire_header *header, struct base_error *error)

@@ -31,6 +31,8 @@ enum wire_type {
     WIRE_CANCEL = 10, /* client: forget a request; no answer or the one already on its way */
     WIRE_PING = 11,   /* either: I am alive; never answered */
     WIRE_PAGE = 12,   /* client: page `block` of a manifest, payload: version 32 bytes; worker: its bytes */
+    WIRE_LOCAL = 13,  /* both: rows without a socket, see local.h; only where both said the feature */
+    WIRE_DONE = 14,   /* client: local rows were copied */
 };
 
 enum {
@@ -39,9 +41,14 @@ enum {
     WIRE_FLAG_DEATH = 1 << 1,     /* GET with INSIST: the home died for this client (for remade metrics) */
     WIRE_FLAG_REPLY = 1 << 2,     /* HELLO, OPEN, PAGE: the worker's answer */
     WIRE_FLAG_HEDGE = 1 << 3,     /* GET with INSIST: the home is silent (for remade metrics) */
+    WIRE_FLAG_LOCAL = 1 << 4,     /* DATA: not the rows, but where they lie */
 };
 #define WIRE_FLAGS_KNOWN                                                                                     \
-    (WIRE_FLAG_CRITICAL | WIRE_FLAG_INSIST | WIRE_FLAG_DEATH | WIRE_FLAG_REPLY | WIRE_FLAG_HEDGE)
+    (WIRE_FLAG_CRITICAL | WIRE_FLAG_INSIST | WIRE_FLAG_DEATH | WIRE_FLAG_REPLY | WIRE_FLAG_HEDGE |           \
+     WIRE_FLAG_LOCAL)
+
+/* Bits of HELLO's features. */
+enum { WIRE_FEATURE_LOCAL = 1 << 0 };
 
 enum { WIRE_WAIT_QUEUED = 1, WIRE_WAIT_MAKING = 2 };
 
@@ -70,7 +77,7 @@ enum base_code wire_header_read(const uint8_t bytes[WIRE_HEADER_BYTES], struct w
 bool wire_type_known(uint8_t type);
 const char *wire_type_name(uint8_t type);                          /* "GET"; "unknown" for other numbers */
 uint64_t wire_header_length_max(const struct wire_header *header); /* of its payload, by its type */
-/* True when the payload goes straight into place: DATA and the answer to PAGE. */
+/* True when the payload goes straight into place: DATA that is not local, and the answer to PAGE. */
 bool wire_header_is_bulk(const struct wire_header *header);
 
 #endif

@@ -15,7 +15,7 @@
 
 struct wire_hello {
     uint16_t version_min, version_max;
-    uint64_t features; /* none yet: 0 */
+    uint64_t features; /* WIRE_FEATURE_ */
     char token[WIRE_TOKEN_CHARS];
     char name[WIRE_NAME_CHARS]; /* program and host, for logs */
 };

@@ -9,6 +9,7 @@
  */
 #include "base/buffer.h"
 #include "base/hash.h"
+#include "proto/wire/local.h"
 #include "proto/wire/messages.h"
 #include "proto/wire/receive.h"
 #include "proto/wire/rows.h"
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLACE_BYTES = 1 << 16 };
+enum { PLACE_BYTES = 1 << 16, MAPPED_BYTES = 1 << 20 };
 
 struct state {
     struct wire_receive receive;
@@ -78,6 +79,22 @@ static void read_opened(struct state *state, const uint8_t *bytes, size_t size)
     choose_sent(state);
 }
 
+/* Every run of what is accepted lies in the memory, and all of it together is as long as it says. */
+static void read_local(const uint8_t *bytes, size_t size)
+{
+    struct wire_local_part part;
+    if (wire_local_read(bytes, size, MAPPED_BYTES, &part, NULL) != BASE_OK)
+        return;
+    uint64_t sum = part.head_bytes;
+    for (int i = 0; i < part.run_count; i++) {
+        if (part.runs[i].offset > MAPPED_BYTES || part.runs[i].size > MAPPED_BYTES - part.runs[i].offset)
+            abort();
+        sum += part.runs[i].size;
+    }
+    if (sum != part.length || part.head + part.head_bytes != bytes + size)
+        abort();
+}
+
 static void read_message(struct state *state, const struct wire_header *header, const uint8_t *payload,
                          size_t size)
 {
@@ -95,6 +112,10 @@ static void read_message(struct state *state, const struct wire_header *header, 
         (void)wire_mark_read(payload, size, &mark, NULL);
     else if (header->type == WIRE_MOVED)
         (void)wire_moved_read(payload, size, &worker, NULL);
+    else if (header->type == WIRE_DONE)
+        (void)wire_done_read(payload, size, &worker, NULL);
+    else if (header->type == WIRE_DATA)
+        read_local(payload, size);
 }
 
 static enum base_code on_frame(void *context, const struct wire_header *header, const uint8_t *payload,

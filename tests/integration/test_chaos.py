@@ -237,7 +237,7 @@ def run_seed(seed, folder, truth):
     began = time.monotonic()
     chaos = None
     try:
-        with Cluster(folder, 0) as cluster:
+        with Cluster(folder, 0, env={"MILLRACE_SOCKETS_ONLY": str(seed % 2)}) as cluster:  # rows by either path
             chaos = Chaos(seed, cluster)
             try:
                 chaos.run()
@@ -286,7 +286,7 @@ class Corruption(unittest.TestCase):
     BACK_BYTES, OUT_BYTES, STEP = 1500, 500, 41
 
     def test_one_byte_on_the_only_link(self):
-        with photos(ITEMS) as folder, Cluster(folder, 0) as cluster:
+        with photos(ITEMS) as folder, Cluster(folder, 0, env={"MILLRACE_SOCKETS_ONLY": "1"}) as cluster:
             link = Relay()
             link.target = cluster.start_worker(1, ["--advertise", link.address]).address
             cluster.wait_workers(1)

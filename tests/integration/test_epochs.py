@@ -66,7 +66,7 @@ class Epochs(unittest.TestCase):
                     state["head"] = b""
             return chunk
         relay.watch = watch
-        with Cluster(PHOTOS, 0) as cluster:
+        with Cluster(PHOTOS, 0, env={"MILLRACE_SOCKETS_ONLY": "1"}) as cluster:  # the relay must see the rows
             relay.target = cluster.start_worker(1, ["--advertise", relay.address]).address
             for i in (2, 3):
                 cluster.start_worker(i)

@@ -252,10 +252,10 @@ static enum mr_code train(struct mr_job *job, const struct options *o, struct mr
     printf("rows=%" PRIu64 " longest_wait_ms=%" PRIu64 " later_wait_ms=%" PRIu64 " requests=%" PRIu64
            " moved=%" PRIu64 " retries=%" PRIu64 " failovers=%" PRIu64 " reconnects=%" PRIu64
            " bad_frames=%" PRIu64 " substituted=%" PRIu64 " skipped=%" PRIu64 " hedges=%" PRIu64
-           " hedges_won=%" PRIu64 "\n",
+           " hedges_won=%" PRIu64 " socket_bytes=%" PRIu64 " memory_bytes=%" PRIu64 "\n",
            taken, longest_ms, later_ms, stats.requests, stats.moved, stats.retries, stats.failovers,
            stats.reconnects, stats.bad_frames, stats.substituted, stats.skipped, stats.hedges,
-           stats.hedges_won);
+           stats.hedges_won, stats.socket_bytes, stats.memory_bytes);
     fflush(stdout);
     return code == MR_END ? MR_OK : code;
 }

@@ -154,6 +154,9 @@ struct mr_job_options {
     /* Its share of each worker's preparing beside other jobs that want more than there is: twice the weight, twice the rows.
      * 0.01 to 100, the same on all ranks; 0: 1. */
     double weight;
+    /* Rows by sockets only, also from workers of this host that run as this user: else they come through memory. The environment
+     * variable MILLRACE_SOCKETS_ONLY=1 does the same for all jobs. */
+    int sockets_only;
 };
 
 /* Returns when the job may start (a join `next` waits for the epoch), or at the deadline. */
@@ -239,6 +242,8 @@ struct mr_job_stats {
     uint64_t substituted, skipped;
     uint64_t requests, moved, retries, reconnects, failovers, bad_frames;
     uint64_t hedges, hedges_won; /* asked of a second worker while the first was silent; which was quicker */
+    uint64_t socket_bytes,
+        memory_bytes; /* received by sockets; taken from the memory of workers on this host */
 };
 MR_API enum mr_code mr_job_stats(struct mr_job *job, struct mr_job_stats *stats);
 

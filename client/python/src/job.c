@@ -378,11 +378,12 @@ static PyObject *job_stats(PyObject *self, PyObject *ignored)
     if (code)
         return python_raise(code, "stats");
 #define COUNT(name) #name, (unsigned long long)s.name
-    return Py_BuildValue("{sKsKsKsdsIsKsKsKsKsKsKsKsKsKsKsKsKsI}", COUNT(rows), COUNT(batches), COUNT(bytes),
-                         "stall_s", (double)s.stall_ns / 1e9, "ready", s.ready, COUNT(substituted),
-                         COUNT(skipped), COUNT(requests), COUNT(moved), COUNT(retries), COUNT(reconnects),
-                         COUNT(failovers), COUNT(bad_frames), COUNT(hedges), COUNT(hedges_won), "copies",
-                         job->copies, "views", job->views, "held", job->pool->held);
+    return Py_BuildValue("{sKsKsKsdsIsKsKsKsKsKsKsKsKsKsKsKsKsKsKsI}", COUNT(rows), COUNT(batches),
+                         COUNT(bytes), "stall_s", (double)s.stall_ns / 1e9, "ready", s.ready,
+                         COUNT(substituted), COUNT(skipped), COUNT(requests), COUNT(moved), COUNT(retries),
+                         COUNT(reconnects), COUNT(failovers), COUNT(bad_frames), COUNT(hedges),
+                         COUNT(hedges_won), COUNT(socket_bytes), COUNT(memory_bytes), "copies", job->copies,
+                         "views", job->views, "held", job->pool->held);
 #undef COUNT
 }
 

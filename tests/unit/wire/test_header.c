@@ -89,9 +89,9 @@ static void senseless_headers_are_named(void **state)
         {"magic of HTTP", WIRE_GET, 0, 4, 0x20544547, BASE_CORRUPT, "magic 20544547"},
         {"version 0", WIRE_GET, 4, 1, 0, BASE_UNSUPPORTED, "version 0"},
         {"version to come", WIRE_GET, 4, 1, 2, BASE_UNSUPPORTED, "version 2; versions 1 to 1"},
-        {"unknown type", 13, 4, 1, 1, BASE_OK, ""},
+        {"unknown type", 15, 4, 1, 1, BASE_OK, ""},
         {"unknown type 0", 0, 4, 1, 1, BASE_OK, ""},
-        {"unknown critical type", 13, 6, 2, 0x8000, BASE_UNSUPPORTED, "unknown type 13"},
+        {"unknown critical type", 15, 6, 2, 0x8000, BASE_UNSUPPORTED, "unknown type 15"},
         {"unknown flag", WIRE_GET, 6, 2, 0x0100, BASE_OK, ""},
         {"known critical flags", WIRE_GET, 6, 2, 0x8003, BASE_OK, ""},
         {"unknown critical flag", WIRE_GET, 6, 2, 0xc001, BASE_UNSUPPORTED,
@@ -139,15 +139,29 @@ static void pages_have_their_own_limit(void **state)
     assert_int_equal(wire_header_read(bytes, &header, NULL), BASE_TOO_LARGE);
 }
 
+static void local_data_is_small(void **state)
+{
+    (void)state;
+    uint8_t bytes[WIRE_HEADER_BYTES];
+    struct wire_header header = {
+        .type = WIRE_DATA, .flags = WIRE_FLAG_LOCAL, .request = 1, .to = 1, .length = WIRE_SMALL_MAX_BYTES};
+    assert_false(wire_header_is_bulk(&header));
+    wire_header_write(&header, bytes);
+    assert_int_equal(wire_header_read(bytes, &header, NULL), BASE_OK);
+    header.length++;
+    wire_header_write(&header, bytes);
+    assert_int_equal(wire_header_read(bytes, &header, NULL), BASE_TOO_LARGE);
+}
+
 static void types_have_names(void **state)
 {
     (void)state;
     assert_string_equal(wire_type_name(WIRE_HELLO), "HELLO");
     assert_string_equal(wire_type_name(WIRE_PAGE), "PAGE");
     assert_string_equal(wire_type_name(0), "unknown");
-    assert_string_equal(wire_type_name(13), "unknown");
+    assert_string_equal(wire_type_name(15), "unknown");
     assert_string_equal(wire_type_name(255), "unknown");
-    for (int type = WIRE_HELLO; type <= WIRE_PAGE; type++)
+    for (int type = WIRE_HELLO; type <= WIRE_DONE; type++)
         assert_true(wire_type_known((uint8_t)type));
 }
 
@@ -156,7 +170,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_as_documented),    cmocka_unit_test(what_was_written_is_read),
         cmocka_unit_test(each_flipped_bit_is_caught), cmocka_unit_test(senseless_headers_are_named),
-        cmocka_unit_test(pages_have_their_own_limit), cmocka_unit_test(types_have_names),
+        cmocka_unit_test(pages_have_their_own_limit), cmocka_unit_test(local_data_is_small),
+        cmocka_unit_test(types_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,11 @@
 
 #include "base/clock.h"
 #include "proto/rpc/token.h"
+#include "proto/wire/local.h"
 #include "scheduler/order.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -14,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -148,6 +151,159 @@ static void test_opens_that_are_refused(void **state)
     peer_open(&peer, &site, 0, NULL); /* and the connection lives */
     free(peer_expect(&peer, WIRE_OPEN).payload);
     peer_close(&peer);
+}
+
+/* ---- rows in memory ---- */
+
+/* Greeted with the feature; `name` is what LOCAL says. */
+static struct peer peer_offered(uint8_t name[WIRE_LOCAL_NAME_BYTES])
+{
+    struct peer peer = peer_connect(&site);
+    struct wire_hello theirs, hello = {.version_min = WIRE_VERSION_MIN,
+                                       .version_max = WIRE_VERSION_MAX,
+                                       .features = WIRE_FEATURE_LOCAL,
+                                       .name = "test"};
+    struct base_buffer payload;
+    base_buffer_init(&payload);
+    wire_hello_write(&hello, &payload);
+    peer_send(&peer, (struct wire_header){.type = WIRE_HELLO}, payload.bytes, payload.size);
+    base_buffer_fini(&payload);
+    struct frame frame = peer_expect(&peer, WIRE_HELLO);
+    assert_int_equal(wire_hello_read(frame.payload, frame.header.length, &theirs, NULL), BASE_OK);
+    assert_int_equal(theirs.features, WIRE_FEATURE_LOCAL);
+    free(frame.payload);
+    frame = peer_expect(&peer, WIRE_LOCAL);
+    assert_int_equal(frame.header.length, WIRE_LOCAL_NAME_BYTES);
+    memcpy(name, frame.payload, WIRE_LOCAL_NAME_BYTES);
+    free(frame.payload);
+    return peer;
+}
+
+static int ask_descriptor(const uint8_t name[WIRE_LOCAL_NAME_BYTES])
+{
+    struct sockaddr_un address;
+    socklen_t size = wire_local_address(name, &address);
+    int got = -1, fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, size), 0);
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    char byte;
+    struct iovec iov = {&byte, 1};
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    assert_int_equal(recvmsg(fd, &message, MSG_CMSG_CLOEXEC), 1);
+    assert_non_null(CMSG_FIRSTHDR(&message));
+    memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof got);
+    assert_int_equal(recv(fd, &byte, 1, 0), 0); /* nothing more is said */
+    close(fd);
+    return got;
+}
+
+/* Its size; it can be read, and written by no way. */
+static const uint8_t *map_descriptor(int fd, uint64_t *size)
+{
+    struct stat stat;
+    char path[64];
+    assert_int_equal(fstat(fd, &stat), 0);
+    *size = (uint64_t)stat.st_size;
+    int seals = fcntl(fd, F_GET_SEALS), wanted = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | 0x10;
+    assert_int_equal(seals & wanted, wanted);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int again = open(path, O_RDWR | O_CLOEXEC);
+    for (int i = 0; i < 2; i++) {
+        int any = i ? again : fd;
+        assert_true(mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, any, 0) == MAP_FAILED);
+        assert_int_equal(pwrite(any, "x", 1, 0), -1);
+        assert_int_equal(ftruncate(any, 0), -1);
+    }
+    if (again >= 0)
+        close(again);
+    void *memory = mmap(NULL, *size, PROT_READ, MAP_SHARED, fd, 0);
+    assert_true(memory != MAP_FAILED);
+    assert_int_equal(mprotect(memory, *size, PROT_READ | PROT_WRITE), -1);
+    return memory;
+}
+
+static struct peer peer_mapped(const uint8_t **memory, uint64_t *size)
+{
+    uint8_t name[WIRE_LOCAL_NAME_BYTES];
+    struct peer peer = peer_offered(name);
+    int fd = ask_descriptor(name);
+    *memory = map_descriptor(fd, size);
+    close(fd);
+    peer_send(&peer, (struct wire_header){.type = WIRE_LOCAL}, NULL, 0);
+    peer_open(&peer, &site, 0, NULL);
+    struct frame frame = peer_expect(&peer, WIRE_OPEN);
+    assert_int_equal(wire_opened_read(frame.payload, frame.header.length, &peer.opened, NULL), BASE_OK);
+    free(frame.payload);
+    return peer;
+}
+
+static void test_rows_in_memory(void **state)
+{
+    (void)state;
+    const uint8_t *memory;
+    uint64_t size;
+    struct peer peer = peer_mapped(&memory, &size);
+    struct frame same = witness_get(0, 1);
+    peer_get(&peer, 0, 0, 1, 8);
+    struct frame frame = peer_expect(&peer, WIRE_DATA);
+    struct wire_local_part part;
+    assert_int_equal(frame.header.flags, WIRE_FLAG_LOCAL);
+    assert_int_equal(wire_local_read(frame.payload, frame.header.length, size, &part, NULL), BASE_OK);
+    assert_int_equal(part.length, same.header.length);
+    assert_memory_equal(part.head, same.payload, part.head_bytes);
+    const uint8_t *at = same.payload + part.head_bytes;
+    for (int i = 0; i < part.run_count; at += part.runs[i++].size)
+        assert_memory_equal(memory + part.runs[i].offset, at, part.runs[i].size);
+    struct base_buffer done;
+    base_buffer_init(&done);
+    wire_done_write(part.loan, &done);
+    struct wire_header header = {.type = WIRE_DONE, .request = frame.header.request};
+    peer_send(&peer, header, done.bytes, done.size);
+    peer_send(&peer, header, done.bytes, done.size); /* twice: it is nobody's loan any more */
+    peer_expect_refusal(&peer, BASE_INVALID);
+    base_buffer_fini(&done);
+    free(frame.payload);
+    free(same.payload);
+    munmap((void *)(uintptr_t)memory, size);
+    peer_close(&peer);
+    site_counter(&site, "millrace_worker_lent_bytes_total", "", 1);
+    check_undisturbed();
+}
+
+static void test_memory_that_was_not_offered(void **state)
+{
+    (void)state;
+    struct peer peer = peer_greeted(&site); /* without the feature */
+    peer_send(&peer, (struct wire_header){.type = WIRE_LOCAL}, NULL, 0);
+    peer_expect_refusal(&peer, BASE_INVALID);
+    peer_close(&peer);
+    peer = peer_greeted(&site);
+    peer_send(&peer, (struct wire_header){.type = WIRE_DONE}, "\1\0\0\0\0\0\0\0", 8);
+    peer_expect_refusal(&peer, BASE_INVALID);
+    peer_close(&peer);
+    check_undisturbed();
+}
+
+static void test_loans_that_are_not_done(void **state)
+{
+    (void)state;
+    const uint8_t *memory;
+    uint64_t size;
+    struct frame frame;
+    struct peer peer = peer_mapped(&memory, &size);
+    for (uint64_t block = 0; block < 3; block++)
+        peer_get(&peer, 0, 0, block, 8);
+    for (uint64_t block = 0; block < 3; block++)
+        free(peer_expect(&peer, WIRE_DATA).payload);
+    assert_false(peer_receive(&peer, &frame)); /* given up, though its socket is empty */
+    assert_true(site_log_lines(&site, "it copied nothing for 1 s") >= 1);
+    munmap((void *)(uintptr_t)memory, size);
+    peer_close(&peer);
+    check_undisturbed();
 }
 
 static void test_moved_and_insist(void **state)
@@ -605,6 +761,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_stalled_reader_pins_nothing),
         cmocka_unit_test(test_floods),
         cmocka_unit_test(test_refused_with_a_full_queue),
+        cmocka_unit_test(test_rows_in_memory),
+        cmocka_unit_test(test_memory_that_was_not_offered),
+        cmocka_unit_test(test_loans_that_are_not_done),
         cmocka_unit_test(test_moved_and_insist),
         cmocka_unit_test(test_a_missing_file_is_unavailable),
         cmocka_unit_test(test_manifest_pages),

@@ -55,7 +55,7 @@ struct fake {
     struct scheduler_plan plan;
     struct manifest *manifest;
     atomic_int closes, asks, server_manner;
-    pthread_mutex_t held_mutex;
+    pthread_mutex_t mutex; /* of what is held, and of addresses told */
     struct rpc_call *held[HELD];
     int held_count;
     atomic_bool forgetful;
@@ -416,7 +416,9 @@ void fake_set_manner(struct fake *fake, int worker, enum fake_manner manner, int
 
 void fake_set_address(struct fake *fake, int worker, const char *address)
 {
+    pthread_mutex_lock(&fake->mutex);
     snprintf(fake->workers[worker - 1].address, sizeof fake->workers[worker - 1].address, "%s", address);
+    pthread_mutex_unlock(&fake->mutex);
 }
 
 void fake_kill_worker(struct fake *fake, int worker)
@@ -443,19 +445,19 @@ static bool hold(struct fake *fake, struct rpc_call *call)
 {
     if (atomic_load(&fake->server_manner) != FAKE_SERVER_HUNG)
         return false;
-    pthread_mutex_lock(&fake->held_mutex);
+    pthread_mutex_lock(&fake->mutex);
     must(fake->held_count < HELD, "holding a call");
     fake->held[fake->held_count++] = call;
-    pthread_mutex_unlock(&fake->held_mutex);
+    pthread_mutex_unlock(&fake->mutex);
     return true;
 }
 
 static void release_held(struct fake *fake)
 {
-    pthread_mutex_lock(&fake->held_mutex);
+    pthread_mutex_lock(&fake->mutex);
     while (fake->held_count > 0)
         rpc_fail(fake->held[--fake->held_count], BASE_CANCELLED, "too late");
-    pthread_mutex_unlock(&fake->held_mutex);
+    pthread_mutex_unlock(&fake->mutex);
 }
 
 static void answer(struct fake *fake, struct rpc_call *call)
@@ -477,9 +479,10 @@ static void answer(struct fake *fake, struct rpc_call *call)
     uint8_t indices[2][2 * SCHEDULER_PLAN_SLOTS];
     char *classes[] = {(char *)(uintptr_t) "cat", (char *)(uintptr_t) "dog"};
     for (int w = 0; w < fake->options.workers; w++) {
-        const char *port = strrchr(fake->workers[w].address, ':');
+        pthread_mutex_lock(&fake->mutex);
         snprintf(texts[w], sizeof texts[w], "%s%s", fake->options.host ? fake->options.host : "127.0.0.1",
-                 port);
+                 strrchr(fake->workers[w].address, ':'));
+        pthread_mutex_unlock(&fake->mutex);
         millrace__v1__endpoint__init(&endpoints[w]);
         addresses[w] = texts[w];
         endpoints[w].worker = (uint64_t)w + 1;
@@ -609,7 +612,7 @@ struct fake *fake_start(const struct fake_options *options)
     struct scheduler_plan none = {0};
     must(fake != NULL, "memory");
     fake->options = *options;
-    pthread_mutex_init(&fake->held_mutex, NULL);
+    pthread_mutex_init(&fake->mutex, NULL);
     make_stream(fake);
     for (int w = 0; w < FAKE_WORKERS; w++)
         fake->workers[w] = (struct worker){.fake = fake, .number = w + 1, .listener = -1};
@@ -630,7 +633,7 @@ void fake_stop(struct fake *fake)
     for (int w = 0; w < FAKE_WORKERS; w++)
         stop_worker(&fake->workers[w]);
     manifest_close(&fake->manifest);
-    pthread_mutex_destroy(&fake->held_mutex);
+    pthread_mutex_destroy(&fake->mutex);
     free(fake);
 }
 

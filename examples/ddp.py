@@ -6,7 +6,7 @@ Each rank's Loader asks torch.distributed which part is its own: there is no sam
 have the same number of steps. The last check counts each validation picture once, whatever the number of ranks (tail="exact").
 
     python3 examples/ddp.py                                            # starts two ranks itself, with gloo on the CPU
-    torchrun --nproc-per-node 4 examples/ddp.py --server HOST:PORT     # torchrun starts them
+    torchrun --nproc_per_node 4 examples/ddp.py --server HOST:PORT     # torchrun starts them
 """
 import os
 import socket

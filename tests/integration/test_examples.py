@@ -27,13 +27,14 @@ import hp_search  # noqa: E402
 import train_classifier  # noqa: E402
 
 TRAIN, VALID, BATCH = 149, 40, 10  # prime
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "MILLRACE_SERVER"}
+ENVIRONMENT.update(PATH=BIN + ":" + os.environ["PATH"], PYTHONPATH=PACKAGE, PYTHONDONTWRITEBYTECODE="1")
 
 
-def run(name, *args, python=sys.executable, timeout_s=300, **env):
+def run(name, *args):
     """What an example printed."""
-    env = dict(os.environ, PATH=BIN + ":" + os.environ["PATH"], PYTHONPATH=PACKAGE, PYTHONDONTWRITEBYTECODE="1", **env)
-    env.pop("MILLRACE_SERVER", None)
-    done = subprocess.run([python, os.path.join(EXAMPLES, name), *map(str, args)], capture_output=True, text=True, timeout=timeout_s, env=env)
+    done = subprocess.run([sys.executable, os.path.join(EXAMPLES, name), *map(str, args)], capture_output=True, text=True, timeout=300,
+                          env=ENVIRONMENT)
     if done.returncode:
         raise AssertionError(f"{name}: exit {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -74,8 +75,8 @@ class Examples(unittest.TestCase):
             module.main()
         return out.getvalue()
 
-    def run_here(self, name, *args, **more):
-        return run(name, "--server", self.cluster.address, *args, **more)
+    def run_here(self, name, *args):
+        return run(name, "--server", self.cluster.address, *args)
 
     def test_train_classifier(self):
         """Really trained; and a run that was interrupted ends where the whole one does."""
@@ -142,8 +143,8 @@ class Examples(unittest.TestCase):
         self.assertTrue(torch.equal(images, torch.stack([image for image, _ in theirs])))
         self.assertEqual(labels.tolist(), [label for _, label in theirs])
 
-    def test_hp_search(self):
-        """8 trials and 4 replacements, on a stream that no other test reads (this one comes before those that do)."""
+    def test_a_search(self):
+        """8 trials and 4 replacements, on a stream that nobody has read before: this test comes first."""
         text = self.run_here("hp_search.py", "--epochs", 4)
         self.assertEqual(len(re.findall(r"^trial +\d+: ", text, re.M)), 12, text)
         prepared, epochs, delivered = (int(re.search(pattern, text).group(1)) for pattern in
@@ -160,6 +161,19 @@ class Examples(unittest.TestCase):
         text = run("ddp.py", "--epochs", 2, "--photos", 41)
         self.assertEqual(re.findall(r"^epoch (\d): 2 ranks, (\d+) steps, .* of (\d+)$", text, re.M),
                          [("0", "2", "10"), ("1", "2", "10")], text)
+
+    def test_ddp_under_torchrun(self):
+        """By its variables; Debian's torchrun does not run on Python 3.11."""
+        env = dict(ENVIRONMENT, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(harness.free_port()), TORCHELASTIC_RUN_ID="night")
+        ranks = [subprocess.Popen([sys.executable, os.path.join(EXAMPLES, "ddp.py"), "--server", self.cluster.address, "--epochs", "1"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(env, RANK=str(r), LOCAL_RANK=str(r)))
+                 for r in range(2)]
+        for rank in ranks:
+            self.addCleanup(rank.kill)
+        told = [rank.communicate(timeout=120) for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0], told)
+        self.assertRegex(told[0][0], rf"^epoch 0: 2 ranks, {TRAIN // 20} steps, .* of {VALID}\n$")
+        self.assertEqual(told[1][0], "")
 
     def test_help(self):
         for module in (train_classifier, ddp, hp_search):

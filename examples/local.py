@@ -47,8 +47,8 @@ class Cluster:
         return subprocess.run([program("millrace"), *args, "--server", self.address], check=True, capture_output=True, text=True).stdout
 
     def prepared(self):
-        """Rows that the workers have made so far. They tell the server once a second, hence the wait."""
-        time.sleep(1.5)
+        """Rows that the workers have made so far. They tell the server about once a second, hence the wait."""
+        time.sleep(2.5)
         return sum(worker["rows_made"] for worker in json.loads(self.command("workers", "--json"))["workers"])
 
     def cpu_s(self):

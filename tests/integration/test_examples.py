@@ -150,11 +150,12 @@ class Examples(unittest.TestCase):
         prepared, epochs, delivered = (int(re.search(pattern, text).group(1)) for pattern in
                                        (r"prepared +(\d+)", r"\((\d+) epochs of", r"delivered +(\d+)"))
         made = self.cluster.blocks_made()
-        self.assertEqual(prepared, sum(block[3] for block in made))
-        self.assertLessEqual(prepared, 1.05 * sum({block[:3]: block[3] for block in made}.values()), "blocks were made twice")
+        rows = sum(block[3] for block in made if block[4] not in ("death", "hedge"))  # which a starved machine may bring about
+        self.assertLessEqual(rows, 1.05 * sum({block[:3]: block[3] for block in made}.values()), "blocks were made twice")
         # + 1: what was fetched ahead for trials that were stopped
-        self.assertLessEqual(prepared, 1.05 * (TRAIN * (epochs + 1) + VALID))
-        self.assertGreater(delivered, 3 * prepared)
+        self.assertLessEqual(rows, 1.05 * (TRAIN * (epochs + 1) + VALID))
+        self.assertTrue(0 < prepared <= sum(block[3] for block in made), text)
+        self.assertGreater(delivered, 3 * rows)
 
     def test_ddp(self):
         """By itself, on a cluster that it starts."""

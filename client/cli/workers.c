@@ -4,17 +4,19 @@
 #include <stdio.h>
 
 static const struct base_option table[] = {CLI_COMMON_ROWS};
-const struct base_options cli_workers_options = {"millrace workers",
-                                                 "[options]",
-                                                 "Lists workers: their state, what they offer and what they "
-                                                 "have made. CORES are prep threads; STAGING is memory for\n"
-                                                 "prepared rows; BLOCKS and ITEMS were made since the worker "
-                                                 "began; SILENT is since its last word to the server, which\n"
-                                                 "holds it for lost after 10 s.",
-                                                 table,
-                                                 sizeof table / sizeof *table,
-                                                 0,
-                                                 0};
+const struct base_options cli_workers_options = {
+    "millrace workers",
+    "[options]",
+    "Lists workers: their state, what they offer and what they have made. CORES are prep threads; STAGING is "
+    "memory for\n"
+    "prepared rows; BLOCKS and ITEMS were made since the worker began; BUSY is the part of its places for "
+    "blocks in the\n"
+    "making that is in use, QUEUE how long a block waits for one; SILENT is the time since the server heard "
+    "of it: lost after 10 s.",
+    table,
+    sizeof table / sizeof *table,
+    0,
+    0};
 
 static void print_workers(const Millrace__V1__WorkersReply *reply)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/rpc/channel.h"
 
+#include "base/address.h"
 #include "proto/rpc/args.h"
 
 #include <grpc/grpc_security.h>
@@ -64,6 +65,11 @@ enum base_code rpc_channel_open(struct rpc_channel **out, const struct rpc_chann
     *out = NULL;
     if (!rpc_usable())
         return base_error_set(error, BASE_CLOSED, "gRPC is not started in this process");
+    char host[256];
+    uint16_t port;
+    enum base_code bad = base_address_parse(options->target, host, &port, error);
+    if (bad != BASE_OK) /* gRPC would look for such a name */
+        return base_error_prefix(error, bad, "server");
     struct rpc_channel *channel = make_channel(options);
     if (!channel)
         return base_error_set(error, BASE_NO_MEMORY, "gRPC channel to %s: no memory", options->target);

@@ -68,6 +68,7 @@ class Command(unittest.TestCase):
         self.fails(2, ["--ledger /dev/null/x", "Not a directory"], "run", "photos", "--ledger", "/dev/null/x")
         self.fails(2, ["usage"], "dataset", "show")
         self.fails(1, ["400"], "cat", "photos", "--from", "400", "--out", self.cluster.path("x"))
+        self.fails(1, ['server: address "there": no port'], "jobs", "--server", "there")
         self.fails(4, [], "jobs", "--server", f"127.0.0.1:{harness.free_port()}")
         error = json.loads(self.fails(3, ["nothing"], "dataset", "show", "nothing", "--json").stdout)
         self.assertEqual(error["error"]["code"], "not_found")

@@ -281,7 +281,9 @@ static void say_preparing(const struct scheduler_cluster *cluster, const struct 
         return;
     }
     cluster_candidate_count(cluster, candidate);
-    if (candidate->eligible == 0)
+    if (candidate->live == 0)
+        say(words, "waits for a worker: none is ready");
+    else if (candidate->eligible == 0)
         say(words, "waits for a worker that can read %s (version %s): none of %d can", job->dataset, version,
             candidate->live);
     else if (candidate->silent > 0 || candidate->made > 0)

@@ -59,8 +59,8 @@ const struct base_options cli_run_options = {
     "DATASET [options]",
     "Streams a dataset as so many training jobs would, without training: shows how fast batches come, how "
     "long each job waited\n"
-    "(stall: nearly always, as nothing is trained), and how many items were prepared for all of them "
-    "together.",
+    "(stall: nearly always, as nothing is trained), and how many items the workers prepared meanwhile, for "
+    "other jobs, too.",
     table,
     sizeof table / sizeof *table,
     1,

@@ -455,12 +455,15 @@ void sim_check_claim(struct sim_link *link, const struct sim_frame *get)
                  (unsigned)link->worker->id, u64(get->block), link->rank->job->name, link->rank->rank);
 }
 
-/* No request is forgotten. */
+/* No request is forgotten: of those that waited through the faults the minute begins after them. */
 void sim_check_age(struct sim_link *link)
 {
-    for (int i = 0; i < link->get_count && link->worker_open && link->client_open; i++)
-        if (link->world->calm && !link->gets[i].cancelled &&
-            link->world->now_ns - link->gets[i].since_ns > UNANSWERED_NS)
+    const struct sim_world *world = link->world;
+    int64_t latest_ns = world->now_ns - UNANSWERED_NS;
+    if (!world->calm || !link->worker_open || !link->client_open || world->faults_until_ns > latest_ns)
+        return;
+    for (int i = 0; i < link->get_count; i++)
+        if (!link->gets[i].cancelled && link->gets[i].since_ns < latest_ns)
             sim_fail(link->world, "unanswered",
                      "worker %u: request %llu of %s/%u has no answer after a minute",
                      (unsigned)link->worker->id, u64(link->gets[i].request), link->rank->job->name,

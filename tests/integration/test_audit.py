@@ -142,9 +142,9 @@ class Audit(PhotosTest):
         self.assertEqual(cluster.cli("audit", cluster.path("nothing"), check=False).returncode, 3)
 
     def run_command(self, cluster):
-        folder = cluster.path("run")
-        self.assertEqual(cluster.cli("run", "photos", "--ledger", folder, check=False).returncode, 2)
-        os.mkdir(folder)
+        folder, file = cluster.path("run"), cluster.path("file")
+        open(file, "wb").close()
+        self.assertNotEqual(cluster.cli("run", "photos", "--ledger", file, check=False).returncode, 0)
         cluster.cli("run", "photos", "--jobs", 2, "--ledger", folder, "--quiet")
         proof = cluster.audit(folder, cluster.path("ledgers"), "--complete")  # the same stream
         self.assertEqual((proof["starts"], len(proof["epochs"])), (7, 8))

@@ -117,7 +117,7 @@ static enum base_code check_listen(struct worker_settings *settings, struct base
     return BASE_OK;
 }
 
-static void use_defaults(struct worker_settings *settings)
+static enum base_code take_budgets(struct worker_settings *settings, struct base_error *error)
 {
     uint64_t memory_bytes = base_limits_memory_bytes();
     if (settings->staging_bytes == 0)
@@ -126,6 +126,15 @@ static void use_defaults(struct worker_settings *settings)
         settings->raw_bytes = memory_bytes / 16;
     if (settings->threads == 0)
         settings->threads = base_limits_cores();
+    /* staging counts only when it is touched: too much of it would be a kill in the middle of an epoch */
+    if (settings->staging_bytes > memory_bytes ||
+        settings->raw_bytes > memory_bytes - settings->staging_bytes)
+        return base_error_set(
+            error, BASE_TOO_LARGE,
+            "--staging %llu and --raw %llu bytes: this process may use %llu bytes of memory",
+            (unsigned long long)settings->staging_bytes, (unsigned long long)settings->raw_bytes,
+            (unsigned long long)memory_bytes);
+    return BASE_OK;
 }
 
 static enum base_code choose_state(struct worker_settings *settings, struct base_error *error)
@@ -161,8 +170,7 @@ enum base_code worker_settings_parse(struct worker_settings *settings, int argc,
         code = check_listen(settings, error);
     if (code == BASE_OK)
         code = choose_state(settings, error);
-    use_defaults(settings);
-    return code;
+    return code == BASE_OK ? take_budgets(settings, error) : code;
 }
 
 /* ---- identity ---- */

@@ -263,7 +263,10 @@ int main(int argc, char **argv)
     struct base_error error = {0};
     int *sizes[] = {&bench.workers, &bench.jobs, &bench.streams};
     for (int i = 1; i < argc && i <= 3; i++)
-        *sizes[i - 1] = atoi(argv[i]);
+        if ((*sizes[i - 1] = atoi(argv[i])) < 1) {
+            fprintf(stderr, "usage: cluster_bench [WORKERS [JOBS [STREAMS]]]\n");
+            return 2;
+        }
     bench.generation = calloc((size_t)bench.jobs + 1, sizeof *bench.generation);
     bench.now_ns = BASE_NS_PER_S;
     if (!bench.generation || scheduler_pipeline_parse("imagenet_train", NULL, 0, &pipeline, &error) ||

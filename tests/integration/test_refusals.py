@@ -47,6 +47,7 @@ class Usage(unittest.TestCase):
         self.refused(["--state"], "millrace-server")
         self.refused(["--data-root"], "millrace-worker", "--state", "/tmp/x")
         self.refused(["--staging", "many"], "millrace-worker", "--data-root", "/tmp", "--state", "/tmp/x", "--staging", "many")
+        self.refused(["--staging", "may use"], "millrace-worker", "--data-root", "/tmp", "--state", "/tmp/x", "--staging", "900TB")
 
     def test_help_is_there(self):
         for args in (["--help"], ["cat", "--help"], ["up", "--help"], ["dataset", "--help"], ["bench", "--help"]):

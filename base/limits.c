@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -192,4 +193,10 @@ int base_limits_descriptors(void)
     if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
         limit = raised;
     return limit.rlim_cur > INT32_MAX ? INT32_MAX : (int)limit.rlim_cur;
+}
+
+void base_limits_heap(void)
+{
+    mallopt(M_ARENA_MAX, 2);
+    mallopt(M_MMAP_THRESHOLD, 256 << 10); /* setting it stops it from rising with what is freed */
 }

@@ -243,6 +243,7 @@ static enum base_code serve(struct program *program, struct base_error *error)
 {
     base_limits_descriptors();
     signal(SIGPIPE, SIG_IGN);
+    base_limits_heap();
     umask(S_IRWXG | S_IRWXO); /* the state is nobody else's */
     rpc_start();
     enum base_code code =

@@ -351,5 +351,6 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
+    base_limits_heap();
     return run(&node);
 }

@@ -8,9 +8,9 @@
      one with a stream of its own. The server, worker 1 and three jobs live through it all.
   3. Each minute: resident size, descriptors and threads of every process, epochs, blocks remade by cause, CPU.
   4. At the end the ledgers of all jobs are audited, and of what lived through it all, over the second half:
-       size         the slope of its resident size (of each minute's least; Theil and Sen's: the median of all slopes between
-                    two minutes) is below --bound-kb an hour and below 1% of the size an hour, or its 95% interval holds 0: a
-                    worker's size swings by 2 MB with what it decodes
+       size         the slope of its resident size (without shared memory, which is workers' staging; of each minute's least;
+                    Theil and Sen's: the median of all slopes between two minutes) is below --bound-kb an hour and below 1% of
+                    the size an hour, or its 95% interval holds 0: a worker's size swings by 2 MB with what it decodes
        descriptors  at quiet moments (just before a worker goes, all workers ready, all jobs running) their median is that of the
                     quiet moments before the half
      Fewer than 20 minutes judge nothing but the ledgers: what is allocated once looks like a slope.
@@ -50,7 +50,8 @@ class Sample:
     def __init__(self, pid):
         status = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status") if ":" in line)
         self.at_s = time.monotonic()
-        self.size_kb, self.threads = int(status["VmRSS"].split()[0]), int(status["Threads"])
+        self.size_kb = sum(int(status[part].split()[0]) for part in ("RssAnon", "RssFile"))
+        self.threads = int(status["Threads"])
         self.descriptors = len(os.listdir(f"/proc/{pid}/fd"))
         fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
         self.cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

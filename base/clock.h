@@ -15,4 +15,14 @@ int64_t base_clock_thread_cpu_ns(void); /* CPU time of the calling thread */
 /* The instant `timeout_ms` from now. Every wait has a deadline: there is no "for ever". */
 int64_t base_clock_deadline_ns(int64_t timeout_ms);
 
+/* Of two instants, or of two spans the shorter and the longer. */
+static inline int64_t base_clock_earlier(int64_t a_ns, int64_t b_ns)
+{
+    return a_ns < b_ns ? a_ns : b_ns;
+}
+static inline int64_t base_clock_later(int64_t a_ns, int64_t b_ns)
+{
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
 #endif

@@ -217,29 +217,24 @@ static bool act_requests(struct client_core *core, struct client_action *action)
     return false;
 }
 
-static int64_t earlier(int64_t a_ns, int64_t b_ns)
-{
-    return a_ns < b_ns ? a_ns : b_ns;
-}
-
 static int64_t next_wake_ns(const struct client_core *core)
 {
     int64_t wake_ns = core->hedges.due_ns, since_ns;
     for (int i = 0; i < core->peer_count; i++)
-        wake_ns = earlier(wake_ns, client_peer_wake_ns(core, &core->peers[i]));
+        wake_ns = base_clock_earlier(wake_ns, client_peer_wake_ns(core, &core->peers[i]));
     for (uint32_t i = 0; i < core->queued; i++) {
         const struct client_slot *slot = &core->slots[core->queue[i]];
         if (slot->retrying == 0)
             continue;
         for (uint32_t p = 0; p < slot->part_count; p++)
             if (slot->parts[p].state == CLIENT_REQUEST_RETRY && slot->parts[p].due_ns > core->now_ns)
-                wake_ns = earlier(wake_ns, slot->parts[p].due_ns);
+                wake_ns = base_clock_earlier(wake_ns, slot->parts[p].due_ns);
         client_step_overdue(core, slot, &since_ns);
         if (i == 0 && !slot->told_error && since_ns != INT64_MAX)
-            wake_ns = earlier(wake_ns, since_ns + core->options.unavailable_ns);
+            wake_ns = base_clock_earlier(wake_ns, since_ns + core->options.unavailable_ns);
     }
     if (core->plan_seen > core->plan.version)
-        wake_ns = earlier(wake_ns, core->fetched_ns + FETCH_NS);
+        wake_ns = base_clock_earlier(wake_ns, core->fetched_ns + FETCH_NS);
     return wake_ns;
 }
 

@@ -11,26 +11,16 @@
 #define QUIET_NS (5 * BASE_NS_PER_S)   /* after RETRY */
 #define AGAIN_NS (50 * BASE_NS_PER_MS) /* late, and nobody can be asked now */
 
-static int64_t earlier(int64_t a_ns, int64_t b_ns)
-{
-    return a_ns < b_ns ? a_ns : b_ns;
-}
-
-static int64_t later(int64_t a_ns, int64_t b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
 int64_t client_hedge_patience_ns(const struct client_peer *peer)
 {
-    return later(SILENCE_NS, 2 * peer->answer_ns);
+    return base_clock_later(SILENCE_NS, 2 * peer->answer_ns);
 }
 
 void client_hedge_note_sent(struct client_core *core, const struct client_peer *peer)
 {
     struct client_hedges *hedges = &core->hedges;
     hedges->credit += hedges->credit < CREDIT_MOST;
-    hedges->due_ns = earlier(hedges->due_ns, core->now_ns + client_hedge_patience_ns(peer));
+    hedges->due_ns = base_clock_earlier(hedges->due_ns, core->now_ns + client_hedge_patience_ns(peer));
 }
 
 void client_hedge_note_throttle(struct client_core *core)
@@ -45,7 +35,7 @@ void client_hedge_note_throttle(struct client_core *core)
 static int64_t late_ns(const struct client_core *core, const struct client_request *request,
                        const struct client_peer *peer)
 {
-    int64_t since_ns = later(later(request->sent_ns, peer->heard_ns), core->woke_ns);
+    int64_t since_ns = base_clock_later(base_clock_later(request->sent_ns, peer->heard_ns), core->woke_ns);
     return since_ns + client_hedge_patience_ns(peer);
 }
 
@@ -85,7 +75,7 @@ static bool consider(struct client_core *core, struct client_slot *slot, struct 
         other = affordable(core) ? client_request_behind(core, request, home->id) : NULL;
         due_ns = core->now_ns + AGAIN_NS;
     }
-    core->hedges.due_ns = earlier(core->hedges.due_ns, due_ns);
+    core->hedges.due_ns = base_clock_earlier(core->hedges.due_ns, due_ns);
     if (!other || other == home || other->state != CLIENT_PEER_UP || !client_peer_has_room(other))
         return false;
     hedge(core, slot, request, other, action);
@@ -102,7 +92,8 @@ bool client_hedge_act(struct client_core *core, struct client_action *action)
         struct client_slot *slot = &core->slots[core->queue[i]];
         uint32_t slack_ms = client_step_slack_ms(core, i);
         if (slack_ms > SLACK_MS) { /* the trainer will not starve for this one, nor for those behind it */
-            hedges->due_ns = earlier(hedges->due_ns, core->now_ns + (slack_ms - SLACK_MS) * BASE_NS_PER_MS);
+            hedges->due_ns =
+                base_clock_earlier(hedges->due_ns, core->now_ns + (slack_ms - SLACK_MS) * BASE_NS_PER_MS);
             return false;
         }
         for (uint32_t p = 0; p < slot->part_count && slot->undone > 0; p++) {

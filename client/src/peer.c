@@ -17,16 +17,6 @@
     4 /* of what was cancelled at a worker that lives: it drops us at 64 (WORKER_CANCELLED_MAX) */
 #define TOGETHER 4 /* times stall_ns, when all are silent */
 
-static int64_t earlier(int64_t a_ns, int64_t b_ns)
-{
-    return a_ns < b_ns ? a_ns : b_ns;
-}
-
-static int64_t later(int64_t a_ns, int64_t b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
 /* ---- who there is ---- */
 
 static int place_of(const struct client_core *core, uint64_t id)
@@ -161,19 +151,21 @@ void client_peer_praise(const struct client_core *core, struct client_peer *peer
 void client_peer_forgive(const struct client_core *core, struct client_peer *peer, int64_t late_ns)
 {
     int64_t limit_ns = patience_ns(core, peer);
-    int64_t moment_ns = earlier(late_ns, core->options.stall_ns / 2);
-    int64_t heard_ns = earlier(peer->heard_ns + late_ns, core->now_ns); /* our sleep is not its silence */
-    peer->heard_ns = later(heard_ns, core->now_ns - limit_ns + moment_ns);
+    int64_t moment_ns = base_clock_earlier(late_ns, core->options.stall_ns / 2);
+    int64_t heard_ns =
+        base_clock_earlier(peer->heard_ns + late_ns, core->now_ns); /* our sleep is not its silence */
+    peer->heard_ns = base_clock_later(heard_ns, core->now_ns - limit_ns + moment_ns);
 }
 
 /* Silence counts while something is asked: it goes on with what is asked in place of what was cancelled, or a dead worker
  * would live on seeks. One that was slower than another has a moment only: else it could be asked and outrun for ever. */
 void client_peer_load(struct client_core *core, struct client_peer *peer)
 {
-    int64_t moment_ns = earlier(client_hedge_patience_ns(peer), core->options.stall_ns) << peer->excused;
+    int64_t moment_ns = base_clock_earlier(client_hedge_patience_ns(peer), core->options.stall_ns)
+                        << peer->excused;
     int64_t silent_ns = peer->doubted ? patience_ns(core, peer) - moment_ns : peer->idle_ns - peer->heard_ns;
     if (peer->in_flight++ == 0)
-        peer->heard_ns = later(peer->heard_ns, core->now_ns - later(silent_ns, 0));
+        peer->heard_ns = base_clock_later(peer->heard_ns, core->now_ns - base_clock_later(silent_ns, 0));
 }
 
 void client_peer_unload(struct client_core *core, uint64_t worker)
@@ -244,7 +236,7 @@ static int64_t judged_ns(const struct client_core *core, const struct client_pee
     int64_t due_ns = peer->heard_ns + patience_ns(core, peer);
     if (core->now_ns < due_ns || !all_are_silent(core))
         return due_ns;
-    return later(due_ns, peer->heard_ns + TOGETHER * core->options.stall_ns);
+    return base_clock_later(due_ns, peer->heard_ns + TOGETHER * core->options.stall_ns);
 }
 
 static void judge(struct client_core *core, struct client_peer *peer, const char *what)
@@ -325,16 +317,16 @@ int64_t client_peer_wake_ns(const struct client_core *core, const struct client_
     case CLIENT_PEER_OPENING:
         wake_ns = peer->heard_ns + dial_patience_ns(core, peer);
         if (peer->want_open)
-            wake_ns = earlier(wake_ns, peer->again_ns);
+            wake_ns = base_clock_earlier(wake_ns, peer->again_ns);
         if (!client_peer_is_down(core, peer)) /* those who wait for it go elsewhere then */
-            wake_ns = earlier(wake_ns, peer->since_ns + dial_patience_ns(core, peer));
+            wake_ns = base_clock_earlier(wake_ns, peer->since_ns + dial_patience_ns(core, peer));
         break;
     case CLIENT_PEER_UP:
         wake_ns = peer->leaving ? INT64_MAX : peer->marked_ns + MARK_NS;
         if (peer->in_flight > 0)
-            wake_ns = earlier(wake_ns, judged_ns(core, peer));
+            wake_ns = base_clock_earlier(wake_ns, judged_ns(core, peer));
         if (peer->owed > 0)
-            wake_ns = earlier(wake_ns, peer->owed_ns + core->options.stall_ns);
+            wake_ns = base_clock_earlier(wake_ns, peer->owed_ns + core->options.stall_ns);
         break;
     }
     return wake_ns;

@@ -37,10 +37,8 @@ static bool shares(pid_t pid, const char *kind)
 
 static bool may_read(int peer)
 {
-    struct ucred who;
-    socklen_t size = sizeof who;
-    return getsockopt(peer, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid() &&
-           who.pid > 0 && shares(who.pid, "user") && shares(who.pid, "pid");
+    pid_t pid;
+    return wire_local_is_ours(peer, &pid) && pid > 0 && shares(pid, "user") && shares(pid, "pid");
 }
 
 static void give(int peer, int fd)

@@ -38,14 +38,6 @@ void client_local_fini(struct client_local *local)
 
 /* ---- asking ---- */
 
-/* Of our own user: nobody else's memory is read. */
-static bool is_ours(int fd)
-{
-    struct ucred who;
-    socklen_t size = sizeof who;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid();
-}
-
 static int receive_descriptor(int fd)
 {
     union {
@@ -104,7 +96,8 @@ void client_local_ask(struct client_local *local, struct event_base *base,
     if (local->fd >= 0 || local->memory)
         return;
     local->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (local->fd >= 0 && connect(local->fd, (struct sockaddr *)&address, size) == 0 && is_ours(local->fd))
+    if (local->fd >= 0 && connect(local->fd, (struct sockaddr *)&address, size) == 0 &&
+        wire_local_is_ours(local->fd, NULL))
         local->readable = event_new(base, local->fd, EV_READ | EV_PERSIST, on_readable, local);
     if (!local->readable || event_add(local->readable, NULL) != 0)
         hang_up(local);

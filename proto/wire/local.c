@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 void wire_local_write(const struct wire_local_part *part, struct base_buffer *out)
 {
@@ -74,4 +75,15 @@ socklen_t wire_local_address(const uint8_t name[WIRE_LOCAL_NAME_BYTES], struct s
     for (int i = 0; i < WIRE_LOCAL_NAME_BYTES; i++)
         at += sprintf(at, "%02x", name[i]);
     return (socklen_t)(at - (char *)address);
+}
+
+bool wire_local_is_ours(int fd, pid_t *pid)
+{
+    struct ucred who;
+    socklen_t size = sizeof who;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != geteuid())
+        return false;
+    if (pid)
+        *pid = who.pid;
+    return true;
 }

@@ -45,5 +45,8 @@ enum base_code wire_done_read(const uint8_t *bytes, size_t size, uint64_t *loan,
 
 /* The Unix socket of that name: abstract, so that it ends with its worker. Returns the address's size. */
 socklen_t wire_local_address(const uint8_t name[WIRE_LOCAL_NAME_BYTES], struct sockaddr_un *address);
+/* The other end of that socket runs as our own user: nobody else's memory is given out or read. `pid`: its process, 0 where it
+ * cannot be seen; may be NULL. */
+bool wire_local_is_ours(int fd, pid_t *pid);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -161,8 +162,11 @@ void bench_pool_free(void *context, void *memory, size_t bytes)
     free((char *)memory - pool->misplaced_bytes);
 }
 
-void bench_write_manifest(const char *path)
+void bench_make_manifest(struct fake_options *cluster, char *path)
 {
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
     struct manifest_writer *writer;
     struct base_error error;
     uint8_t version[32];
@@ -177,4 +181,6 @@ void bench_write_manifest(const char *path)
     }
     assert_int_equal(manifest_writer_finish(writer, version, &error), BASE_OK);
     manifest_writer_destroy(writer);
+    cluster->manifest = path;
+    cluster->items = 15000;
 }

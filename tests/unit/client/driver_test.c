@@ -347,12 +347,7 @@ static void test_bad_rows_and_names(void **state)
     struct mr_item item;
     struct bench bench = {0};
     (void)state;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    bench_write_manifest(path);
-    cluster.manifest = path;
-    cluster.items = 15000;
+    bench_make_manifest(&cluster, path);
     cluster.bad_position = 3;
     cluster.bad_status = MR_ROW_SUBSTITUTED;
     options.batch = 10;

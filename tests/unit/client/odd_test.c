@@ -25,12 +25,7 @@ static void test_pages_of_another_worker(void **state)
     struct mr_item item;
     struct bench bench = {0};
     (void)state;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    bench_write_manifest(path);
-    cluster.manifest = path;
-    cluster.items = 15000;
+    bench_make_manifest(&cluster, path);
     for (int bad = 1; bad <= 2; bad++) {
         bench_open_client(&bench, &cluster);
         fake_set_manner(bench.fake, bad, FAKE_RETRY, -1);

@@ -47,7 +47,7 @@ enum base_code calls_say_text(struct rpc_channel *channel, const char *text, int
     return calls_say(channel, &request, timeout_ms, error);
 }
 
-static void keep(void *context, enum base_code code, const char *text, const ProtobufCMessage *message)
+void calls_keep(void *context, enum base_code code, const char *text, const ProtobufCMessage *message)
 {
     struct kept *kept = context;
     kept->code = code;
@@ -63,7 +63,7 @@ void calls_start(struct rpc_channel *channel, const Millrace__Test__EchoRequest 
 {
     assert_true(rpc_call_start(
         channel, &(struct rpc_request){&millrace__test__echo__descriptor, "Say", &request->base, timeout_ms},
-        keep, kept));
+        calls_keep, kept));
 }
 
 void calls_await(struct kept *kept, struct base_mailbox *mailbox)

@@ -24,6 +24,8 @@ enum base_code calls_say(struct rpc_channel *channel, const Millrace__Test__Echo
                          int64_t timeout_ms, struct base_error *error);
 enum base_code calls_say_text(struct rpc_channel *channel, const char *text, int64_t timeout_ms,
                               struct base_error *error);
+/* The callback of a call whose answer goes to the struct kept that is its context. */
+void calls_keep(void *context, enum base_code code, const char *text, const ProtobufCMessage *message);
 void calls_start(struct rpc_channel *channel, const Millrace__Test__EchoRequest *request, int64_t timeout_ms,
                  struct kept *kept);
 /* Waits until `kept` was answered; the test fails after CALLS_TIMEOUT_MS. `mailbox` (or NULL) is drained

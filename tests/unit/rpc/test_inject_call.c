@@ -51,17 +51,6 @@ static int stop_server(void **state)
     return waitpid(server, NULL, 0) == server ? 0 : -1;
 }
 
-static void keep(void *context, enum base_code code, const char *text, const ProtobufCMessage *message)
-{
-    struct kept *kept = context;
-    kept->code = code;
-    snprintf(kept->text, sizeof kept->text, "%s", text);
-    if (message)
-        snprintf(kept->reply, sizeof kept->reply, "%s",
-                 ((const Millrace__Test__EchoReply *)(const void *)message)->text);
-    atomic_fetch_add(&kept->times, 1);
-}
-
 /* One after the other: open, a call that is waited for, one that is called back through a mailbox. */
 static enum base_code call_twice(void *context, struct base_error *error)
 {
@@ -81,7 +70,7 @@ static enum base_code call_twice(void *context, struct base_error *error)
     if (code == BASE_OK && !rpc_call_start(channel,
                                            &(struct rpc_request){&millrace__test__echo__descriptor, "Say",
                                                                  &request.base, CALLS_TIMEOUT_MS},
-                                           keep, &kept))
+                                           calls_keep, &kept))
         code = base_error_set(error, BASE_NO_MEMORY, "Say: no memory");
     else if (code == BASE_OK) {
         calls_await(&kept, mailbox);

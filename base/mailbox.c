@@ -66,9 +66,10 @@ void base_mailbox_post(struct base_mailbox *mailbox, struct base_message *messag
 static struct base_message *take_all(struct base_mailbox *mailbox)
 {
     uint64_t wakes;
+    ssize_t size = read(mailbox->fd, &wakes,
+                        sizeof wakes); /* who posts may still hold the lock that it wakes us under */
+    (void)size;                        /* nothing to read: nothing was posted */
     pthread_mutex_lock(&mailbox->lock);
-    ssize_t size = read(mailbox->fd, &wakes, sizeof wakes);
-    (void)size; /* nothing to read: nothing was posted */
     struct base_message *all = mailbox->head;
     mailbox->head = NULL;
     mailbox->tail = &mailbox->head;

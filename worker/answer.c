@@ -21,7 +21,7 @@ static void check(struct connection *connection, enum base_code code, const stru
     else if (code != BASE_OK)
         worker_connection_kill(connection, 0, NULL);
     else
-        worker_connection_update(connection);
+        worker_connection_touch(connection);
 }
 
 static void send_small(struct connection *connection, const struct wire_header *header, const void *payload,

@@ -93,10 +93,18 @@ static void count_bytes(struct connection *connection)
     connection->bytes_out = out;
 }
 
-void worker_connection_update(struct connection *connection)
+void worker_connection_touch(struct connection *connection)
 {
-    if (connection->dead)
+    if (connection->touched)
         return;
+    connection->touched = true;
+    connection->touched_next = connection->serve->touched;
+    connection->serve->touched = connection;
+}
+
+/* Polls for what it needs. */
+static void settle(struct connection *connection)
+{
     count_bytes(connection);
     bool writes = wire_link_wants_write(connection->link) && !connection->mute;
     bool deaf = wire_link_queued(connection->link) > WORKER_QUEUED_FRAMES_MAX && !connection->lingering;
@@ -113,6 +121,14 @@ void worker_connection_update(struct connection *connection)
         connection->shut = true;
         shutdown(wire_link_fd(connection->link), SHUT_WR);
     }
+}
+
+void worker_connection_update(struct connection *connection)
+{
+    if (connection->dead)
+        return;
+    (void)wire_link_write(connection->link, NULL); /* the next read tells of a failure */
+    settle(connection);
 }
 
 void worker_connection_sweep(struct connection *connection, int64_t now_ns)
@@ -423,7 +439,7 @@ static void on_readable(evutil_socket_t fd, short what, void *context)
         read_away(connection);
     else
         read_frames(connection);
-    worker_connection_update(connection);
+    worker_connection_touch(connection);
     worker_serve_pump(connection->serve);
 }
 
@@ -433,7 +449,8 @@ static void on_writable(evutil_socket_t fd, short what, void *context)
     struct connection *connection = context;
     if (wire_link_write(connection->link, NULL) != BASE_OK)
         worker_connection_kill(connection, 0, NULL);
-    worker_connection_update(connection);
+    else
+        settle(connection);
     worker_serve_pump(connection->serve);
 }
 
@@ -467,6 +484,7 @@ static bool begin(struct worker_serve *serve, struct connection *connection, int
     struct wire_link_options options = {.fd = fd,
                                         .events = &link_events,
                                         .context = connection,
+                                        .holds = true,
                                         .queue_max_bytes = serve->options.queue_max_bytes};
     if (wire_link_create(&connection->link, &options, NULL) != BASE_OK) {
         close(fd);

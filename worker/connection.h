@@ -32,7 +32,9 @@ struct connection {
     char token[RPC_TOKEN_CHARS];       /* of HELLO, checked; "": none was asked for */
     struct connection_handle *handles; /* owned */
     uint32_t handle_count, handle_capacity;
-    bool greeted, lingering, shut, dead;
+    struct connection
+        *touched_next; /* while it is touched: something was queued or came, its update is due */
+    bool greeted, lingering, shut, dead, touched;
     bool deaf, mute;     /* reads nothing now; its link failed and writes nothing more */
     int pages;           /* on their way */
     bool offered, local; /* staging was offered to it; it has mapped it */
@@ -47,7 +49,7 @@ struct connection {
 struct worker_serve {
     struct worker_serve_options options;
     struct event *acceptable, *sweep, *wake, *reap;
-    struct connection *first;
+    struct connection *first, *touched;
     struct connection **by_index; /* by the low half of their handle in the machine; owned */
     uint32_t index_capacity;
     int count;
@@ -67,7 +69,9 @@ void worker_connection_refuse(struct connection *connection, int metric, enum ba
 void worker_connection_kill(struct connection *connection, int metric, const char *text);
 void worker_connection_linger(struct connection *connection); /* the machine has said why already */
 void worker_connection_sweep(struct connection *connection, int64_t now_ns);
-void worker_connection_update(struct connection *connection); /* polls for what it needs; counts bytes */
+void worker_connection_touch(struct connection *connection); /* the pump's end updates it */
+void worker_connection_update(
+    struct connection *connection); /* writes, polls for what it needs, counts bytes */
 const struct connection_handle *worker_connection_handle(const struct connection *connection,
                                                          uint32_t number);
 

@@ -69,14 +69,26 @@ static void arm_wake(struct worker_serve *serve)
     evtimer_add(serve->wake, &left);
 }
 
+static void act(struct worker_serve *serve)
+{
+    struct worker_action action;
+    while (worker_core_next(serve->options.core, &action))
+        worker_answer_act(serve, &action);
+}
+
 void worker_serve_pump(struct worker_serve *serve)
 {
     if (serve->pumping)
         return; /* the pump above goes on */
     serve->pumping = true;
-    struct worker_action action;
-    while (worker_core_next(serve->options.core, &action))
-        worker_answer_act(serve, &action);
+    act(serve);
+    while (serve->touched) { /* all that one has to say leaves together; what has left may free others */
+        struct connection *connection = serve->touched;
+        serve->touched = connection->touched_next;
+        connection->touched = false;
+        worker_connection_update(connection);
+        act(serve);
+    }
     serve->pumping = false;
     if (worker_core_broken(serve->options.core)) {
         base_log(BASE_LOG_ERROR, "worker_broken",

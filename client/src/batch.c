@@ -40,7 +40,9 @@ static void leave(struct mr_job *job)
 static void wait_until(struct mr_job *job, int64_t deadline_ns)
 {
     struct timespec time = {deadline_ns / BASE_NS_PER_S, deadline_ns % BASE_NS_PER_S};
+    job->waiting++;
     pthread_cond_timedwait(&job->changed, &job->mutex, &time);
+    job->waiting--;
 }
 
 void client_job_cursor(const struct mr_job *job, struct scheduler_cursor at, struct mr_cursor *cursor)
@@ -253,7 +255,8 @@ enum mr_code mr_job_next(struct mr_job *job, struct mr_batch **batch, int64_t ti
         return MR_CLOSED;
     enum base_code code = next(job, batch, timeout_ms, &why);
     bool ended = code == BASE_CLOSED && !job->closing;
-    client_job_poke(job);
+    if (code != BASE_OK) /* a batch taken makes no room: its release does */
+        client_job_poke(job);
     leave(job);
     if (code == BASE_OK)
         return MR_OK;
@@ -320,8 +323,7 @@ void mr_batch_release(struct mr_batch *public)
     struct mr_job *job = batch->job;
     pthread_mutex_lock(&job->mutex);
     client_core_release(job->core, base_clock_now_ns(), batch->slot);
-    client_job_poke(job);
-    pthread_mutex_unlock(&job->mutex);
+    client_job_unlock_poking(job);
 }
 
 /* ---- about the job ---- */

@@ -225,7 +225,7 @@ static void take_answer(struct mr_job *job, const Millrace__V1__JobAnswer *answe
         memcmp(answer->stream->hash.data, job->stream.hash, BASE_SHA256_BYTES) != 0) {
         base_error_set(&job->over, BASE_CONFLICT, "job %s: the server now gives it another stream: %s",
                        job->name, answer->reason);
-        pthread_cond_broadcast(&job->changed);
+        job->news = true;
         return;
     }
     job->revision = answer->revision;
@@ -249,7 +249,7 @@ static void take_result(struct mr_job *job, bool opened, enum base_code code, co
              base_error_name(code));
     if (code == BASE_CONFLICT) { /* a later start of this rank, or refused: not for us any more */
         base_error_set(&job->over, code, "%s", text);
-        pthread_cond_broadcast(&job->changed);
+        job->news = true;
     }
     if (code == BASE_NOT_FOUND && !opened) /* nor the dataset, if that was an Open: then after a while */
         reopen(job);
@@ -268,7 +268,7 @@ static void on_synced(void *context, enum base_code code, const char *text, cons
     take_result(job, opened, code, text, reply);
     if (job->over.code == BASE_OK && !job->sync)
         sync_later(job, code == BASE_OK ? SYNC_PAUSE_MS : SYNC_AGAIN_MS);
-    pthread_mutex_unlock(&job->mutex);
+    client_job_unlock(job);
 }
 
 static struct client_call *new_call(struct mr_job *job)
@@ -358,7 +358,7 @@ static void on_sync_timer(evutil_socket_t fd, short what, void *context)
     pthread_mutex_lock(&job->mutex);
     if (!job->sync)
         call_sync(job, job->sync_wait_ms);
-    pthread_mutex_unlock(&job->mutex);
+    client_job_unlock(job);
 }
 
 /* The server does not know the job: it lost its state, or forgot us while we were cut off. We go on where we are. */

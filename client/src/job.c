@@ -40,7 +40,7 @@ static void carry_out(struct mr_job *job, const struct client_action *action)
         break;
     case CLIENT_ACTION_READY:
     case CLIENT_ACTION_ERROR:
-        pthread_cond_broadcast(&job->changed);
+        job->news = true;
         break;
     case CLIENT_ACTION_FETCH_PLAN:
         client_control_fetch(job);
@@ -52,17 +52,31 @@ void client_job_drive(struct mr_job *job)
 {
     struct client_action action;
     int64_t now_ns = base_clock_now_ns();
-    while (client_core_act(job->core, now_ns, &action)) {
+    while (client_core_act(job->core, now_ns, &action))
         carry_out(job, &action);
-        now_ns = base_clock_now_ns();
-    }
-    client_session_flush_all(job);
-    int64_t wake_ns = client_core_wake_ns(job->core);
-    if (wake_ns == INT64_MAX || !job->timer)
+}
+
+/* A timer that is early does no harm, and mostly the time has not changed. */
+static void set_timer(struct mr_job *job, int64_t wake_ns)
+{
+    if (wake_ns >= job->timer_ns || !job->timer)
         return;
+    int64_t now_ns = base_clock_now_ns();
     int64_t after_us = wake_ns > now_ns ? (wake_ns - now_ns + 999) / 1000 : 0;
     struct timeval after = {after_us / 1000000, after_us % 1000000};
+    job->timer_ns = wake_ns;
     event_add(job->timer, &after);
+}
+
+void client_job_unlock(struct mr_job *job)
+{
+    bool news = job->news;
+    int64_t wake_ns = client_core_wake_ns(job->core);
+    job->news = false;
+    pthread_mutex_unlock(&job->mutex);
+    if (news) /* it is still there: only this thread takes it apart */
+        pthread_cond_broadcast(&job->changed);
+    set_timer(job, base_clock_earlier(wake_ns, client_session_flush_all(job)));
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *context)
@@ -71,8 +85,9 @@ static void on_timer(evutil_socket_t fd, short what, void *context)
     (void)fd;
     (void)what;
     pthread_mutex_lock(&job->mutex);
+    job->timer_ns = INT64_MAX;
     client_job_drive(job);
-    pthread_mutex_unlock(&job->mutex);
+    client_job_unlock(job);
 }
 
 static void on_poke(struct base_message *message)
@@ -83,7 +98,7 @@ static void on_poke(struct base_message *message)
     if (job->page.wanted && !job->page.here && job->page.number == 0)
         client_session_ask_page(job, job->page.index);
     client_job_drive(job);
-    pthread_mutex_unlock(&job->mutex);
+    client_job_unlock(job);
 }
 
 void client_job_poke(struct mr_job *job)
@@ -92,6 +107,15 @@ void client_job_poke(struct mr_job *job)
         return;
     job->poked = true;
     base_mailbox_post(client_loop_mailbox(job->client->loop), &job->poke);
+}
+
+void client_job_unlock_poking(struct mr_job *job)
+{
+    bool poked = job->poked;
+    job->poked = true;
+    pthread_mutex_unlock(&job->mutex);
+    if (!poked)
+        base_mailbox_post(client_loop_mailbox(job->client->loop), &job->poke);
 }
 
 struct attach {
@@ -106,6 +130,7 @@ static void attach(void *context)
     struct attach *attach = context;
     struct mr_job *job = attach->job;
     pthread_mutex_lock(&job->mutex);
+    job->timer_ns = INT64_MAX;
     job->timer = evtimer_new(client_loop_base(job->client->loop), on_timer, job);
     attach->code =
         job->timer ? BASE_OK : base_error_set(&attach->error, BASE_NO_MEMORY, "no memory for a job");
@@ -114,7 +139,7 @@ static void attach(void *context)
     if (attach->code == BASE_OK)
         attach->code = client_control_start(job, &attach->error);
     client_job_drive(job);
-    pthread_mutex_unlock(&job->mutex);
+    client_job_unlock(job);
 }
 
 static void detach(void *context)

@@ -69,7 +69,9 @@ struct mr_job {
     struct client_items items;
     uint32_t first_epoch;
     bool closing, poked;
+    bool news;              /* of the loop, for who waits for `changed`: told when it unlocks */
     int users;              /* threads inside a call */
+    int waiting;            /* of them: for a batch, or a page */
     struct base_error over; /* not OK: the server ended it */
     uint64_t batches, bytes, stall_ns, bad_frames;
     uint64_t socket_bytes, memory_bytes; /* of DATA, by how they came */
@@ -84,6 +86,7 @@ struct mr_job {
     struct client_endpoint *endpoints;
     int endpoint_count;
     struct event *timer;
+    int64_t timer_ns; /* of which it goes off; INT64_MAX: it is not set */
     struct client_page page;
     struct manifest_remote *manifest; /* the trainer's thread only */
     int64_t page_deadline_ns;         /* likewise */
@@ -94,10 +97,15 @@ struct mr_job {
     uint32_t sync_wait_ms;
 };
 
-/* Carries out what the machine wants, sets its timer. Loop thread, mutex held. */
+/* Carries out what the machine wants. Loop thread, mutex held. */
 void client_job_drive(struct mr_job *job);
+/* The loop thread's way out: wakes who waits, when there is news (woken before, they would only wait for the mutex), then lets frames
+ * leave and sets the timer. */
+void client_job_unlock(struct mr_job *job);
 /* Any thread, mutex held: drive soon. */
 void client_job_poke(struct mr_job *job);
+/* The same, after unlocking: or the loop would only wait for the mutex. */
+void client_job_unlock_poking(struct mr_job *job);
 /* The ledger's record of a start where the machine is now. */
 void client_job_ledger_start(const struct mr_job *job, bool resumed, uint64_t generation,
                              struct ledger_start *start);

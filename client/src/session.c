@@ -21,6 +21,7 @@
 
 #define READ_BUDGET_BYTES (1 << 20)
 #define LOCAL_BUDGET_BYTES 1           /* one read: each small frame may tell of a megabyte */
+#define DONE_NS BASE_NS_PER_MS         /* while a trainer waits: it takes, releases, and GETs leave with it */
 #define QUEUE_MAX_BYTES (4 << 20)      /* small frames only: a worker that reads none of them is gone */
 #define OWN_NUMBER (UINT64_C(1) << 63) /* of OPEN and PAGE: the machine's numbers have it clear */
 
@@ -41,6 +42,7 @@ struct client_session {
     uint64_t serial, open_number;
     uint32_t handle;
     int64_t now_ns;
+    int64_t write_ns;        /* what waits in the link may leave then; 0: at once */
     uint64_t bytes_in;       /* as told to the machine */
     struct base_buffer page; /* being received: of the session alone, for the job's waiter may have gone */
     struct client_part part;
@@ -99,7 +101,7 @@ static void lose_page(struct client_session *session, const char *why)
     page->here = true;
     page->code = base_error_set(&page->error, BASE_UNAVAILABLE, "worker %llu: %s",
                                 (unsigned long long)session->worker, why);
-    pthread_cond_broadcast(&session->job->changed);
+    session->job->news = true;
 }
 
 /* It ends by itself. */
@@ -136,20 +138,23 @@ void client_session_close_all(struct mr_job *job)
 
 /* ---- sending ---- */
 
-static void want_write(struct client_session *session)
+int64_t client_session_flush_all(struct mr_job *job)
 {
-    if (session->link && wire_link_wants_write(session->link))
-        event_add(session->writable, NULL);
-}
-
-void client_session_flush_all(struct mr_job *job)
-{
+    int64_t again_ns = INT64_MAX, now_ns = 0;
     for (struct client_session *session = job->sessions; session; session = session->next) {
         if (!session->link || !wire_link_wants_write(session->link))
             continue;
+        now_ns = now_ns == 0 && session->write_ns != 0 ? base_clock_now_ns() : now_ns;
+        if (session->write_ns > now_ns) {
+            again_ns = base_clock_earlier(again_ns, session->write_ns);
+            continue;
+        }
+        session->write_ns = 0;
         (void)wire_link_write(session->link, NULL); /* the next read tells of a failure */
-        want_write(session);
+        if (wire_link_wants_write(session->link))
+            event_add(session->writable, NULL);
     }
+    return again_ns;
 }
 
 /* What the link does not take, the connection does not survive, or whoever waits for the answer would wait for ever: the next
@@ -159,6 +164,10 @@ static void send_frame(struct client_session *session, struct wire_header *heade
 {
     struct base_error error;
     header->version = WIRE_VERSION_MAX;
+    if (header->type != WIRE_DONE)
+        session->write_ns = 0;
+    else if (session->job->waiting > 0 && !wire_link_wants_write(session->link))
+        session->write_ns = session->now_ns + DONE_NS;
     enum base_code code = wire_link_send_buffer(session->link, header, payload, &error);
     if (code == BASE_OK)
         return;
@@ -385,7 +394,7 @@ static enum base_code on_page(struct client_session *session, const struct wire_
         struct base_buffer received = session->page;
         session->page = page->bytes;
         page->bytes = received;
-        pthread_cond_broadcast(&session->job->changed);
+        session->job->news = true;
     }
     return BASE_OK;
 }
@@ -421,8 +430,7 @@ static void on_mapped(void *context)
     struct wire_header header = {.type = WIRE_LOCAL};
     pthread_mutex_lock(&job->mutex);
     send_frame(session, &header, NULL);
-    client_session_flush_all(job);
-    pthread_mutex_unlock(&job->mutex);
+    client_job_unlock(job);
 }
 
 static void send_done(struct client_session *session, const struct wire_header *data, uint64_t loan)
@@ -559,16 +567,12 @@ static void on_ready(evutil_socket_t fd, short what, void *context)
     if (what & EV_READ)
         code = wire_link_read(session->link, session->local.memory ? LOCAL_BUDGET_BYTES : READ_BUDGET_BYTES,
                               &error);
-    if (what & EV_WRITE)
-        code = wire_link_write(session->link, &error);
-    if (code != BASE_OK) {
+    if (code != BASE_OK)
         end(session, code, error.text);
-    } else {
+    else
         note_bytes(session);
-        want_write(session);
-    }
     client_job_drive(job);
-    pthread_mutex_unlock(&job->mutex);
+    client_job_unlock(job);
 }
 
 static bool start_link(struct client_session *session, struct base_error *error)
@@ -607,7 +611,7 @@ static void on_dialled(evutil_socket_t fd, short what, void *context)
     else if (!start_link(session, &error))
         end(session, error.code, error.text);
     client_job_drive(job);
-    pthread_mutex_unlock(&job->mutex);
+    client_job_unlock(job);
 }
 
 /* ---- addresses ---- */
@@ -651,7 +655,7 @@ static void on_resolve_timer(evutil_socket_t fd, short what, void *context)
             try_address(session);
         client_job_drive(job);
     }
-    pthread_mutex_unlock(&job->mutex);
+    client_job_unlock(job);
 }
 
 static bool begin_address(struct client_session *session, struct base_error *error)

@@ -12,9 +12,10 @@
 #include <unistd.h>
 
 enum {
-    INLINE_BYTES = 256, /* payloads up to this are kept in the frame itself */
-    IOVECS_MAX = 64,    /* a sendmsg */
-    POOL_MAX = 64,      /* frames kept for reuse */
+    INLINE_BYTES = 256,         /* payloads up to this are kept in the frame itself */
+    IOVECS_MAX = 64,            /* a sendmsg */
+    POOL_MAX = 64,              /* frames kept for reuse */
+    HOLD_MAX_BYTES = 64 * 1024, /* worth a system call by itself */
 };
 
 /* A frame being sent. */
@@ -262,7 +263,7 @@ static void enqueue(struct wire_link *link, struct outgoing *frame)
     link->queue_end = &frame->next;
     link->queued_bytes += frame->bytes;
     link->queued++;
-    if (!link->reading && !link->holds)
+    if (!link->reading && (!link->holds || link->queued_bytes >= HOLD_MAX_BYTES))
         flush(link);
 }
 
@@ -362,6 +363,7 @@ static void refuse(struct wire_link *link)
         return; /* or two peers would go on for ever */
     link->failure.code = BASE_OK;
     (void)wire_link_send(link, &header, failure.text, strlen(failure.text), NULL);
+    flush(link);
     link->failure = failure;
 }
 
@@ -376,7 +378,7 @@ enum base_code wire_link_read(struct wire_link *link, uint64_t budget_bytes, str
     link->reading = false;
     if (link->receive.refused)
         refuse(link);
-    else
+    else if (!link->holds)
         flush(link);
     return tell(link, error);
 }

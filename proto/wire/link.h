@@ -47,7 +47,8 @@ struct wire_link_options {
     void *context;
     uint64_t
         queue_max_bytes; /* of unsent frames; more: the peer does not read, BASE_TOO_LARGE. One frame always fits */
-    bool holds; /* frames wait for wire_link_write or a read's end: several leave in one system call */
+    bool
+        holds; /* small frames wait for wire_link_write, and leave in one system call; not those worth one by themselves */
 };
 
 /* On failure the descriptor stays the caller's. */

@@ -60,8 +60,7 @@ struct scheduler_cluster_options { /* zeros: the defaults */
     int64_t grace_ms;              /* 60000: an unread stream lives on */
     int64_t settle_ms;             /* 1000: waiting for the other workers' fingerprints after the first one */
     int64_t
-        restart_ms;  /* 3000: loaded streams have no plan before: workers come back meanwhile, so that slots
-                                 need not move twice */
+        restart_ms;  /* 3000: streams loaded without homes have no plan before: workers come back meanwhile */
     int64_t keep_ms; /* 3600000: lost workers and ended jobs stay listed */
     uint64_t
         first_revision; /* over all that an earlier server used, by 2^40 or more: plans begin anew over theirs, too */
@@ -220,7 +219,7 @@ bool scheduler_cluster_eligible(const struct scheduler_cluster *cluster, uint64_
 struct scheduler_live_stream {
     struct scheduler_stream identity; /* sealed, with its fingerprint */
     uint8_t key[BASE_SHA256_BYTES];   /* of its candidate */
-    bool planned;                     /* else `plan` says nothing yet (loaded, before restart_ms) */
+    bool planned;                     /* else `plan` is not to be told yet (loaded, homes are coming back) */
     struct scheduler_plan plan;       /* ids of workers; versions rise, over a restart, too */
     int jobs;                         /* live ones that read it or wait for it */
     uint64_t plan_revision,
@@ -283,7 +282,7 @@ const struct scheduler_job *scheduler_cluster_reader_next(const struct scheduler
 /* ---- what must outlive the server ---- */
 
 /* The next stream or job whose stored record is out of date; false: none. *gone: remove the record. Of a stream, the
- * identity and plan.version are stored; of a job, its request (any rank's), stream hash (if has_start), first_epoch and
+ * identity and the plan are stored; of a job, its request (any rank's), stream hash (if has_start), first_epoch and
  * at. Cursors alone make new records, all jobs' together, no more often than once a second. */
 bool scheduler_cluster_take_stream(struct scheduler_cluster *cluster, uint8_t hash[BASE_SHA256_BYTES],
                                    bool *gone);
@@ -291,11 +290,12 @@ bool scheduler_cluster_take_job(struct scheduler_cluster *cluster, char id[SCHED
 /* What was taken was not stored: all streams and jobs are out of date again. (Records not removed stay too long.) */
 void scheduler_cluster_store_again(struct scheduler_cluster *cluster);
 
-/* Refills a new cluster, before any event. The stream is live, without a plan until restart_ms are over and a worker
- * serves it, then with versions over plan_version. `identity`: its given parts; it is sealed here. */
+/* Refills a new cluster, before any event. The stream is live; it has a plan as soon as all homes of `plan` serve it again, or
+ * some worker does and their leases, from now on, are over (`plan` without homes: restart_ms): a later version, in which whoever
+ * is back keeps its slots. `identity`: its given parts; it is sealed here. */
 enum base_code scheduler_cluster_load_stream(struct scheduler_cluster *cluster, int64_t now_ns,
-                                             const struct scheduler_stream *identity, uint32_t plan_version,
-                                             struct base_error *error);
+                                             const struct scheduler_stream *identity,
+                                             const struct scheduler_plan *plan, struct base_error *error);
 /* After the streams. LOST until a rank syncs (any generation) or opens. */
 struct scheduler_job_stored {
     uint8_t stream[BASE_SHA256_BYTES]; /* zeros, or one that is not loaded: it gets one anew */

@@ -15,11 +15,33 @@
 enum { HOMES_AT_ONCE = 64, WAIT_MS_PER_HOME = 1 };
 enum { COST_LEAST = 30000, COST_PER_HOME = 200, COST_PER_SEAT = 40 }; /* of a plan, about in ns */
 
+static bool serves_again(const struct scheduler_cluster *cluster, const struct cluster_stream *stream,
+                         uint64_t home)
+{
+    const struct cluster_member *member = cluster_member_find(cluster, home);
+    return member && cluster_stream_serves(cluster, stream, member->seat);
+}
+
+/* A loaded one: until all its homes are back, or their leases over, whoever reads it has a better plan than those that are back
+ * would make. */
+static bool must_wait(const struct scheduler_cluster *cluster, struct cluster_stream *stream)
+{
+    const uint64_t *homes = stream->view.plan.primary;
+    if (cluster->now_ns >= stream->plan_from_ns)
+        return false;
+    if (homes[0] == SCHEDULER_PLAN_NOBODY)
+        return true;
+    while (stream->homes_back < SCHEDULER_PLAN_SLOTS &&
+           serves_again(cluster, stream, homes[stream->homes_back]))
+        stream->homes_back++;
+    return stream->homes_back < SCHEDULER_PLAN_SLOTS;
+}
+
 void cluster_plan_want(struct scheduler_cluster *cluster, struct cluster_stream *stream, bool death)
 {
     stream->replan_wanted = true;
-    if (cluster->now_ns < stream->plan_from_ns) {
-        return; /* its timer says when */
+    if (must_wait(cluster, stream)) {
+        return; /* its timer says when, at the latest */
     } else if (death) {
         cluster_list_remove(&stream->replan);
         cluster_list_add(&cluster->dead_plans, &stream->replan, stream);
@@ -128,7 +150,11 @@ static void set_chosen(struct cluster_stream *stream, const struct planning *pla
 static void change_plan(struct scheduler_cluster *cluster, struct cluster_stream *stream,
                         struct scheduler_plan *next, const struct planning *planning)
 {
-    next->version = stream->view.plan.version + 1;
+    next->version = stream->view.plan.version;
+    if (!stream->view.planned &&
+        next->version < cluster->plan_floor) /* told and not stored were some below */
+        next->version = cluster->plan_floor;
+    next->version++;
     stream->view.revision = stream->view.plan_revision = ++cluster->revision;
     cluster_stream_touch_chosen(cluster, stream);
     set_chosen(stream, planning);
@@ -167,7 +193,7 @@ static int plan_siblings(struct scheduler_cluster *cluster, const struct cluster
         struct cluster_stream *stream = cluster->streams[i];
         struct planning planning = {0};
         if (!stream->replan_wanted || !siblings(stream, first) || stream->moves != moves ||
-            cluster->now_ns < stream->plan_from_ns || !same_slots(&stream->view.plan, before))
+            must_wait(cluster, stream) || !same_slots(&stream->view.plan, before))
             continue;
         if (list_homes(cluster, stream, &planning) && planning.homes == first->homes) {
             struct scheduler_plan copy = *next;

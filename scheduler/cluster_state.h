@@ -168,7 +168,8 @@ struct cluster_stream {
     struct scheduler_live_stream view; /* first */
     struct cluster_candidate *candidate;
     uint8_t print;        /* of its fingerprint */
-    int64_t plan_from_ns; /* loaded: no plan before; INT64_MIN: not or no longer */
+    int64_t plan_from_ns; /* loaded: no plan before, unless its homes are back; INT64_MIN: not or no longer */
+    int homes_back;       /* loaded: slots, from the first on, whose homes serve it again */
     int64_t unread_ns;    /* since when no live job reads it; CLUSTER_NEVER_NS: one does */
     bool has_front;
     struct scheduler_cursor front; /* the furthest that is known of live jobs */

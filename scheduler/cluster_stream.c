@@ -321,8 +321,8 @@ void cluster_stream_expire(struct scheduler_cluster *cluster, struct cluster_str
 }
 
 enum base_code scheduler_cluster_load_stream(struct scheduler_cluster *cluster, int64_t now_ns,
-                                             const struct scheduler_stream *identity, uint32_t plan_version,
-                                             struct base_error *error)
+                                             const struct scheduler_stream *identity,
+                                             const struct scheduler_plan *plan, struct base_error *error)
 {
     struct scheduler_stream sealed = *identity, wanted = *identity;
     struct cluster_candidate *candidate = NULL;
@@ -340,12 +340,14 @@ enum base_code scheduler_cluster_load_stream(struct scheduler_cluster *cluster, 
     struct cluster_stream *stream = make_stream(cluster, &sealed, candidate);
     if (!stream)
         return base_error_set(error, BASE_NO_MEMORY, "loading a stream: no memory");
-    stream->view.plan.version = plan_version;
-    stream->plan_from_ns = now_ns + cluster->options.restart_ms * BASE_NS_PER_MS;
+    bool homes = plan->primary[0] != SCHEDULER_PLAN_NOBODY;
+    stream->view.plan = *plan;
+    stream->plan_from_ns =
+        now_ns + (homes ? cluster->options.lease_ms : cluster->options.restart_ms) * BASE_NS_PER_MS;
     stream->replan_wanted = true;
     cluster_stream_wait(cluster, stream);
-    if (plan_version > cluster->plan_floor)
-        cluster->plan_floor = plan_version;
+    if (plan->version > cluster->plan_floor)
+        cluster->plan_floor = plan->version;
     cluster_settle(cluster);
     return BASE_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/server.h"
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -35,6 +36,28 @@ static const struct base_metric metrics[SERVER_METRICS] = {
                                  .help = "Times that the HTTP port had all connections that it may have."},
 };
 
+/* ---- a plan as it is stored: the primaries of all slots, then the secondaries ---- */
+
+enum { PLAN_BYTES = 2 * 8 * SCHEDULER_PLAN_SLOTS };
+
+static void pack_plan(const struct scheduler_plan *plan, uint8_t bytes[PLAN_BYTES])
+{
+    for (int i = 0; i < SCHEDULER_PLAN_SLOTS; i++) {
+        base_set_u64(bytes + 8 * i, plan->primary[i]);
+        base_set_u64(bytes + 8 * (SCHEDULER_PLAN_SLOTS + i), plan->secondary[i]);
+    }
+}
+
+/* Without homes, if there are not as many as there should be. */
+static void unpack_plan(const struct store_stream *from, struct scheduler_plan *plan)
+{
+    *plan = (struct scheduler_plan){.version = from->plan_version};
+    for (int i = 0; from->homes_size == PLAN_BYTES && i < SCHEDULER_PLAN_SLOTS; i++) {
+        plan->primary[i] = base_get_u64(from->homes + 8 * i);
+        plan->secondary[i] = base_get_u64(from->homes + 8 * (SCHEDULER_PLAN_SLOTS + i));
+    }
+}
+
 /* ---- refilling ---- */
 
 struct loading {
@@ -53,6 +76,7 @@ static void load_stream(void *context, const struct store_stream *from)
 {
     struct loading *loading = context;
     struct scheduler_stream stream = {.items = from->items, .shuffle = from->shuffle, .seed = from->seed};
+    struct scheduler_plan plan;
     struct base_error error;
     char hex[BASE_SHA256_HEX_CHARS + 1];
     base_hash_to_hex(from->hash, BASE_SHA256_BYTES, hex);
@@ -65,8 +89,8 @@ static void load_stream(void *context, const struct store_stream *from)
         return;
     }
     memcpy(stream.sample_text, from->sample_text, length + 1);
-    if (scheduler_cluster_load_stream(loading->server->cluster, loading->now_ns, &stream, from->plan_version,
-                                      &error))
+    unpack_plan(from, &plan);
+    if (scheduler_cluster_load_stream(loading->server->cluster, loading->now_ns, &stream, &plan, &error))
         report("stream", hex, &error);
 }
 
@@ -160,12 +184,16 @@ static enum base_code store_live(struct server *server, const struct scheduler_l
                                  struct base_error *error)
 {
     const struct scheduler_stream *id = &live->identity;
+    uint8_t homes[PLAN_BYTES];
+    pack_plan(&live->plan, homes);
     struct store_stream record = {
         .items = id->items,
         .seed = id->seed,
         .shuffle = id->shuffle,
         .sample_text = id->sample_text,
         .plan_version = live->plan.version,
+        .homes = homes,
+        .homes_size = sizeof homes,
     };
     memcpy(record.hash, id->hash, sizeof record.hash);
     memcpy(record.dataset_version, id->dataset_version, sizeof record.dataset_version);

@@ -30,6 +30,7 @@ static const char *const steps[] = {
     "CREATE TABLE bad_items(version BLOB, item INTEGER, name TEXT NOT NULL, cause TEXT NOT NULL,"
     " PRIMARY KEY(version, item)) WITHOUT ROWID;",
     "CREATE TABLE numbers(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;",
+    "ALTER TABLE streams ADD COLUMN homes BLOB NOT NULL DEFAULT x'';",
 };
 enum { SCHEMA_VERSION = sizeof steps / sizeof *steps };
 
@@ -410,8 +411,9 @@ enum base_code store_stream_put(struct store *store, const struct store_stream *
         number(stream->shuffle),
         text(stream->sample_text),
         number(stream->plan_version),
+        blob(stream->homes, stream->homes_size),
     };
-    return change(store, "INSERT OR REPLACE INTO streams VALUES(?,?,?,?,?,?,?,?)", values, 8, error);
+    return change(store, "INSERT OR REPLACE INTO streams VALUES(?,?,?,?,?,?,?,?,?)", values, 9, error);
 }
 
 enum base_code store_stream_remove(struct store *store, const uint8_t hash[BASE_SHA256_BYTES],
@@ -430,6 +432,8 @@ static void stream_row(sqlite3_stmt *s, void *context)
         .shuffle = column_number(s, 5) != 0,
         .sample_text = column_text(s, 6),
         .plan_version = (uint32_t)column_number(s, 7),
+        .homes = sqlite3_column_blob(s, 8),
+        .homes_size = (size_t)sqlite3_column_bytes(s, 8),
     };
     column_bytes(s, 0, stream.hash, sizeof stream.hash);
     column_bytes(s, 1, stream.dataset_version, sizeof stream.dataset_version);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What survives the server: datasets, jobs, streams' plan versions, the quarantine list. SQLite in
+ * What survives the server: datasets, jobs, streams' plans, the quarantine list. SQLite in
  * DIR/server.db, schema versioned; a newer schema than this build knows is refused. One thread. Texts and
  * blobs are copied both ways: callbacks' records live during the call only.
  */
@@ -62,7 +62,7 @@ typedef void (*store_job_fn)(void *context, const struct store_job *job);
 enum base_code store_jobs_each(struct store *store, store_job_fn each, void *context,
                                struct base_error *error);
 
-/* ---- streams: so that plan versions go on above those already told ---- */
+/* ---- streams: so that slots stay where they are, and plan versions go on above those already told ---- */
 
 struct store_stream {
     uint8_t hash[BASE_SHA256_BYTES], dataset_version[BASE_SHA256_BYTES], fingerprint[16];
@@ -70,6 +70,8 @@ struct store_stream {
     bool shuffle;
     const char *sample_text;
     uint32_t plan_version;
+    const uint8_t *homes; /* of its slots, as server/server.c packs them; kept by an older server: none */
+    size_t homes_size;
 };
 enum base_code store_stream_put(struct store *store, const struct store_stream *stream,
                                 struct base_error *error);

@@ -552,6 +552,19 @@ static void check_reweighting(struct sim_world *world, struct sim_stream *stream
                  stream->moves, stream->candidate->index);
 }
 
+/* Deaths 3, over a restart of the server: a slot stays with a home that stays, or goes to one that had none. */
+void sim_check_plan_kept(struct sim_world *world, const struct sim_stream *stream,
+                         const struct scheduler_plan *before, const struct scheduler_plan *plan)
+{
+    int moves = 0;
+    for (int i = 0; i < SCHEDULER_PLAN_SLOTS; i++)
+        moves += before->primary[i] != plan->primary[i] && has_home(plan, before->primary[i]) &&
+                 has_home(before, plan->primary[i]);
+    if (moves > SCHEDULER_MOVES_MOST)
+        sim_fail(world, "kept", "%d slots of stream %d change homes over a restart of the server", moves,
+                 stream->candidate->index);
+}
+
 /* "A stream's plan admits workers of one fingerprint only"; versions rise. */
 void sim_check_plan_new(struct sim_world *world, struct sim_stream *stream,
                         const struct scheduler_plan *before, const struct scheduler_plan *plan)

@@ -61,6 +61,21 @@ static void note_lost(struct sim_world *world, const char *line)
 
 /* ---- what is stored, as server_persist does ---- */
 
+/* live NULL: it is gone. */
+static void store_stream(struct sim_world *world, const struct sim_stream *stream,
+                         const struct scheduler_live_stream *live)
+{
+    struct sim_server *server = &world->server;
+    struct sim_stored_stream *stored = &server->streams[stream->candidate->index][stream->build];
+    if (live && live->planned && stored->used && stored->life != server->life)
+        sim_check_plan_kept(world, stream, &stored->plan, &live->plan);
+    stored->used = live != NULL;
+    if (!live)
+        return;
+    stored->plan = live->plan;
+    stored->life = live->planned ? server->life : stored->life;
+}
+
 static void persist(struct sim_world *world)
 {
     struct sim_server *server = &world->server;
@@ -73,9 +88,8 @@ static void persist(struct sim_world *world)
         const struct scheduler_live_stream *live = scheduler_cluster_stream(server->cluster, hash);
         if (!gone && !live)
             continue;
-        server->streams[index][stream->build].used = !gone;
         stream->dropped |= gone;
-        server->streams[index][stream->build].plan = gone ? 0 : live->plan.version;
+        store_stream(world, stream, gone ? NULL : live);
         for (int i = 0; gone && i < world->job_count;
              i++) /* no lease of its readers had run for longer than the grace */
             if (world->jobs[i].candidate->index == index && world->jobs[i].launch)
@@ -441,7 +455,7 @@ static void load_streams(struct sim_world *world, int candidate)
         if (server->streams[candidate][b].used &&
             scheduler_cluster_load_stream(server->cluster, now_of(world),
                                           &world->candidates[candidate].streams[b].identity,
-                                          server->streams[candidate][b].plan, &error) != BASE_OK)
+                                          &server->streams[candidate][b].plan, &error) != BASE_OK)
             sim_fail(world, "stored", "stream %d.%d is not loaded: %s", candidate, b, error.text);
 }
 

@@ -393,6 +393,12 @@ struct sim_stored_job {
     struct scheduler_job_stored stored;
 };
 
+struct sim_stored_stream {
+    bool used;
+    struct scheduler_plan plan;
+    uint64_t life; /* of the server that made the plan */
+};
+
 struct sim_server {
     struct sim_process process;
     struct scheduler_cluster *cluster; /* NULL: down */
@@ -400,10 +406,7 @@ struct sim_server {
     struct sim_call *parked, *free_calls;
     uint64_t polled;             /* the revision that the parked have been looked at with */
     int64_t tick_ns, started_ns; /* of the world; of its clock */
-    struct {
-        bool used;
-        uint32_t plan;
-    } streams[SIM_CANDIDATES][SIM_BUILDS];
+    struct sim_stored_stream streams[SIM_CANDIDATES][SIM_BUILDS];
     struct sim_stored_job *jobs;
     struct scheduler_job_request *opened; /* the record that is kept with a job */
     struct scheduler_job_cursor *resumes;

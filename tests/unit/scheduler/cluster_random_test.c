@@ -46,7 +46,7 @@ struct model_stream {
     struct scheduler_plan plan;
     bool stored;
     struct scheduler_stream identity;
-    uint32_t stored_version;
+    struct scheduler_plan stored_plan;
     int64_t unread_ns; /* 0: read */
 };
 
@@ -162,7 +162,7 @@ static uint64_t hash_orders(const struct world *world, uint64_t id)
         mix(&hash, probe->hash, sizeof probe->hash);
     for (int i = 0; (stream = scheduler_cluster_served_at(world->cluster, id, i)); i++) {
         mix(&hash, stream->identity.hash, sizeof stream->identity.hash);
-        if (!in_plan(&stream->plan, id))
+        if (!stream->planned || !in_plan(&stream->plan, id))
             continue; /* nobody asks it but by mistake: it need not know whom they should */
         mix(&hash, &stream->plan, sizeof stream->plan);
         for (int j = 0; j < scheduler_cluster_job_count(world->cluster); j++) {
@@ -184,7 +184,8 @@ static uint64_t hash_answer(const struct scheduler_job *job)
     mix(&hash, &job->first_epoch, sizeof job->first_epoch);
     if (job->stream) {
         mix(&hash, job->stream->identity.hash, BASE_SHA256_BYTES);
-        mix(&hash, &job->stream->plan, sizeof job->stream->plan);
+        if (job->stream->planned)
+            mix(&hash, &job->stream->plan, sizeof job->stream->plan);
     }
     return hash;
 }
@@ -267,7 +268,7 @@ static void take_stored(struct world *world)
             continue;
         assert_non_null(stream);
         model->identity = stream->identity;
-        model->stored_version = stream->plan.version;
+        model->stored_plan = stream->plan;
     }
     while (scheduler_cluster_take_job(world->cluster, id, &gone)) {
         struct model_job *model = &world->jobs[atoi(id + 1)];
@@ -348,7 +349,8 @@ static void check(struct world *world)
         check_plan(world, stream);
         check_members(world, stream);
         check_use(world, stream);
-        assert_int_equal(model_stream(world, stream->identity.hash)->stored_version, stream->plan.version);
+        assert_int_equal(model_stream(world, stream->identity.hash)->stored_plan.version,
+                         stream->plan.version);
     }
     for (int i = 0; i < world->stream_count; i++)
         if (!scheduler_cluster_stream(world->cluster, world->streams[i].hash))
@@ -536,7 +538,7 @@ static void restart_event(struct world *world)
         if (!stream->stored) /* dropped before: its versions begin anew */
             memset(&stream->plan, 0, sizeof stream->plan);
         if (stream->stored && scheduler_cluster_load_stream(world->cluster, world->now, &stream->identity,
-                                                            stream->stored_version, &error))
+                                                            &stream->stored_plan, &error))
             fail_msg("%s", error.text);
     }
     for (int i = 0; i < JOBS; i++) {

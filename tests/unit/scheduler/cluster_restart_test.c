@@ -29,11 +29,12 @@ static void begin_and_restart(struct scheduler_job_request *request)
     const struct scheduler_job *job = scheduler_cluster_job(cluster, "one");
     assert_int_equal(job->state, SCHEDULER_JOB_RUNNING);
     struct scheduler_stream identity = job->stream->identity;
+    struct scheduler_plan plan = job->stream->plan;
     struct scheduler_job_stored stored = {.at = job->at};
     memcpy(stored.stream, identity.hash, sizeof stored.stream);
     scheduler_cluster_destroy(cluster);
     assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
-    assert_int_equal(scheduler_cluster_load_stream(cluster, now, &identity, 1, NULL), BASE_OK);
+    assert_int_equal(scheduler_cluster_load_stream(cluster, now, &identity, &plan, NULL), BASE_OK);
     assert_int_equal(scheduler_cluster_load_job(cluster, now, request, &stored, NULL), BASE_OK);
 }
 
@@ -195,6 +196,99 @@ static void a_new_launch_with_a_cursor_waits_after_a_restart(void **state)
     assert_int_equal(scheduler_cluster_job(cluster, "one")->ranks_live, 2);
 }
 
+enum { HOMES = 8 };
+
+static struct scheduler_plan plan_of_one(void)
+{
+    return scheduler_cluster_job(cluster, "one")->stream->plan;
+}
+
+static void sync_homes(uint64_t first, uint64_t last)
+{
+    for (uint64_t id = first; id <= last; id++) {
+        struct fake_worker home = {.id = id, .incarnation = 1, .weight = (double)id, .bits = 9};
+        assert_int_equal(fixture_sync(cluster, now, &home, NULL), BASE_OK);
+    }
+}
+
+/* One after the other came and went, so that no plan from nothing would be like it. */
+static struct scheduler_plan plan_with_a_past(struct scheduler_stream *identity)
+{
+    struct scheduler_job_request request = fixture_request("one");
+    struct scheduler_cluster_options options = {.first_revision = UINT64_C(1) << 50};
+    assert_int_equal(scheduler_cluster_create(&cluster, &options, NULL), BASE_OK);
+    sync_homes(1, 1);
+    assert_int_equal(open_rank(&request, 0, 1), BASE_OK);
+    sync_homes(1, HOMES + 2);
+    scheduler_cluster_worker_leave(cluster, now, HOMES + 1, 1);
+    scheduler_cluster_worker_leave(cluster, now, HOMES + 2, 1);
+    *identity = scheduler_cluster_job(cluster, "one")->stream->identity;
+    return plan_of_one();
+}
+
+/* Its heir, of which workers know nothing yet; the job's rank has synced. */
+static void heir_of(const struct scheduler_stream *identity, const struct scheduler_plan *plan)
+{
+    struct scheduler_job_request request = fixture_request("one");
+    struct scheduler_job_stored stored = {.at = {0, 40}};
+    struct scheduler_cluster_options options = {.first_revision = (UINT64_C(1) << 50) + (UINT64_C(1) << 40)};
+    memcpy(stored.stream, identity->hash, sizeof stored.stream);
+    scheduler_cluster_destroy(cluster);
+    assert_int_equal(scheduler_cluster_create(&cluster, &options, NULL), BASE_OK);
+    assert_int_equal(scheduler_cluster_load_stream(cluster, now, identity, plan, NULL), BASE_OK);
+    assert_int_equal(scheduler_cluster_load_job(cluster, now, &request, &stored, NULL), BASE_OK);
+    assert_int_equal(sync_rank(0, 1), BASE_OK);
+}
+
+static bool is_planned(void)
+{
+    return scheduler_cluster_job(cluster, "one")->stream->planned;
+}
+
+/* millrace-sim --first 474: with each restart of the server 770 of 1,024 slots got another home. */
+static void slots_stay_over_a_restart(void **state)
+{
+    (void)state;
+    struct scheduler_stream identity;
+    struct scheduler_plan before = plan_with_a_past(&identity);
+    heir_of(&identity, &before);
+    sync_homes(2, HOMES);
+    scheduler_cluster_tick(cluster, now += 5 * SECOND);
+    assert_false(is_planned()); /* its lease may still run */
+    sync_homes(1, 1);
+    assert_true(is_planned());
+    struct scheduler_plan after = plan_of_one();
+    assert_true(after.version > before.version + 1); /* over what was told and not stored */
+    assert_memory_equal(after.primary, before.primary, sizeof after.primary);
+    assert_memory_equal(after.secondary, before.secondary, sizeof after.secondary);
+    assert_int_equal(scheduler_cluster_counts(cluster).slots_moved, 0);
+}
+
+/* Who died meanwhile is a dead home like any other when its lease is over; a joiner takes its share. */
+static void those_who_are_back_keep_their_slots(void **state)
+{
+    (void)state;
+    struct scheduler_stream identity;
+    struct scheduler_plan before = plan_with_a_past(&identity);
+    heir_of(&identity, &before);
+    sync_homes(1, HOMES - 1);
+    sync_homes(HOMES + 5, HOMES + 5);
+    for (int i = 0; i < 2; i++) {
+        now += 5 * SECOND - 1;
+        scheduler_cluster_tick(cluster, now);
+        sync_homes(1, HOMES - 1);
+        sync_homes(HOMES + 5, HOMES + 5);
+        assert_false(is_planned());
+    }
+    scheduler_cluster_tick(cluster, now += 2);
+    assert_true(is_planned());
+    struct scheduler_plan after = plan_of_one();
+    for (int i = 0; i < SCHEDULER_PLAN_SLOTS; i++)
+        assert_true(after.primary[i] == before.primary[i] || before.primary[i] == HOMES ||
+                    after.primary[i] == HOMES + 5);
+    assert_true(scheduler_cluster_counts(cluster).slots_moved < 600);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +300,8 @@ int main(void)
         cmocka_unit_test_teardown(ranks_are_not_kept_where_launches_start_elsewhere, teardown),
         cmocka_unit_test_teardown(a_new_launch_with_a_cursor_waits_for_the_rank_that_begins_it, teardown),
         cmocka_unit_test_teardown(a_new_launch_with_a_cursor_waits_after_a_restart, teardown),
+        cmocka_unit_test_teardown(slots_stay_over_a_restart, teardown),
+        cmocka_unit_test_teardown(those_who_are_back_keep_their_slots, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -727,9 +727,8 @@ static void a_restart_goes_on(void **state)
     struct scheduler_cursor at = job->at;
     scheduler_cluster_destroy(cluster);
     assert_int_equal(scheduler_cluster_create(&cluster, &options, &error), BASE_OK);
-    assert_int_equal(scheduler_cluster_load_stream(cluster, now, &identity, plan.version, &error), BASE_OK);
-    assert_int_equal(scheduler_cluster_load_stream(cluster, now, &identity, plan.version, &error),
-                     BASE_EXISTS);
+    assert_int_equal(scheduler_cluster_load_stream(cluster, now, &identity, &plan, &error), BASE_OK);
+    assert_int_equal(scheduler_cluster_load_stream(cluster, now, &identity, &plan, &error), BASE_EXISTS);
     request.rank = 0;
     struct scheduler_job_stored stored = {.at = at};
     memcpy(stored.stream, identity.hash, sizeof stored.stream);
@@ -749,10 +748,6 @@ static void a_restart_goes_on(void **state)
     assert_false(job->stream->planned);
     assert_non_null(strstr(job->reason, "restart"));
     sync_worker(&a);
-    scheduler_cluster_tick(cluster, now += SECOND + 999 * MS);
-    assert_false(job->stream->planned);
-    assert_int_equal(scheduler_cluster_deadline_ns(cluster), now + MS);
-    scheduler_cluster_tick(cluster, now += MS);
     assert_true(job->stream->planned);
     assert_int_equal(job->stream->plan.version, plan.version + 1);
     assert_memory_equal(job->stream->plan.primary, plan.primary, sizeof plan.primary); /* nothing moved */
@@ -768,6 +763,7 @@ static void a_restart_without_workers_says_nothing(void **state)
     struct scheduler_job_request request = fixture_request("one"), late = fixture_request("late");
     sync_worker(&a);
     struct scheduler_stream identity;
+    const struct scheduler_plan without = {.version = 7}; /* as an older server stored it */
     {
         const struct scheduler_job *job = open_job(&request);
         sync_worker(&a);
@@ -775,7 +771,7 @@ static void a_restart_without_workers_says_nothing(void **state)
     }
     scheduler_cluster_destroy(cluster);
     assert_int_equal(scheduler_cluster_create(&cluster, NULL, &error), BASE_OK);
-    assert_int_equal(scheduler_cluster_load_stream(cluster, now, &identity, 7, &error), BASE_OK);
+    assert_int_equal(scheduler_cluster_load_stream(cluster, now, &identity, &without, &error), BASE_OK);
     struct scheduler_job_stored stored = {.at = {2, 500}};
     memcpy(stored.stream, identity.hash, sizeof stored.stream);
     assert_int_equal(scheduler_cluster_load_job(cluster, now, &request, &stored, &error), BASE_OK);

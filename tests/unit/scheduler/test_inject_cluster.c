@@ -29,12 +29,13 @@ static enum base_code event(struct scheduler_cluster *cluster, int number, int64
     struct scheduler_job_request request = fixture_request("night");
     struct scheduler_job_report report = {.job = "night", .generation = 1};
     struct scheduler_stream stored = {.items = 1000, .shuffle = true, .seed = 5};
+    struct scheduler_plan plan = {.version = 7, .primary = {3}};
     fixture_version(2, stored.dataset_version);
     snprintf(stored.sample_text, sizeof stored.sample_text, "%s", fixture_sample_text("imagenet_eval"));
     memset(stored.fingerprint, 7, sizeof stored.fingerprint);
     switch (number) {
     case 0:
-        return scheduler_cluster_load_stream(cluster, now_ns, &stored, 7, error);
+        return scheduler_cluster_load_stream(cluster, now_ns, &stored, &plan, error);
     case 1: {
         struct scheduler_job_request before = fixture_request("loaded");
         return scheduler_cluster_load_job(cluster, now_ns, &before,

@@ -41,6 +41,8 @@ struct seen {
     int count;
     struct store_dataset dataset;
     char name[64], classes[64], record[64];
+    uint8_t homes[64];
+    size_t homes_size;
     uint64_t number, version;
 };
 
@@ -69,6 +71,9 @@ static void see_stream(void *context, const struct store_stream *stream)
     seen->count++;
     seen->number = stream->seed;
     seen->version = stream->plan_version;
+    seen->homes_size = stream->homes_size;
+    if (stream->homes_size > 0)
+        memcpy(seen->homes, stream->homes, stream->homes_size);
 }
 
 static void see_bad(void *context, const struct store_bad_item *bad)
@@ -120,8 +125,12 @@ static void jobs_streams_and_bad_items_survive(void **state)
                             .record_size = 3,
                             .epoch = UINT32_MAX,
                             .position = 5};
-    struct store_stream stream = {
-        .seed = UINT64_MAX - 1, .sample_text = "sample:", .plan_version = 9, .shuffle = true};
+    struct store_stream stream = {.seed = UINT64_MAX - 1,
+                                  .sample_text = "sample:",
+                                  .plan_version = 9,
+                                  .shuffle = true,
+                                  .homes = (const uint8_t *)"\1\0\2",
+                                  .homes_size = 3};
     struct store_bad_item bad = {.item = 4, .name = "x.jpg", .cause = "bad_truncated"};
     assert_int_equal(store_job_put(store, &job, NULL), BASE_OK);
     assert_int_equal(store_stream_put(store, &stream, NULL), BASE_OK);
@@ -136,7 +145,8 @@ static void jobs_streams_and_bad_items_survive(void **state)
     assert_memory_equal(seen.record, "\0x\0", 3);
     assert_int_equal(seen.version, UINT32_MAX);
     assert_int_equal(store_streams_each(store, see_stream, &seen, NULL), BASE_OK);
-    assert_true(seen.number == UINT64_MAX - 1 && seen.version == 9);
+    assert_true(seen.number == UINT64_MAX - 1 && seen.version == 9 && seen.homes_size == 3);
+    assert_memory_equal(seen.homes, "\1\0\2", 3);
     uint64_t count = 0;
     seen.count = 0;
     assert_int_equal(store_bad_items_each(store, bad.version, 2, see_bad, &seen, &count, NULL), BASE_OK);
@@ -179,13 +189,16 @@ static void an_older_schema_is_brought_up_to_date(void **state)
     struct store_dataset put = {.name = "photos", .path = "/data", .state = "ready"};
     assert_int_equal(store_dataset_put(store, &put, NULL), BASE_OK);
     store_close(&store);
-    sql("DROP TABLE numbers; PRAGMA user_version=1"); /* as the first build left it */
+    sql("DROP TABLE numbers; ALTER TABLE streams DROP COLUMN homes; PRAGMA user_version=1;" /* as the first build left it */
+        "INSERT INTO streams VALUES(zeroblob(32),zeroblob(32),zeroblob(16),5,6,0,'sample:',7)");
     store = open_it();
     struct seen seen = {0};
     uint64_t first;
     assert_int_equal(store_datasets_each(store, see_dataset, &seen, NULL), BASE_OK);
     assert_int_equal(seen.count, 1);
     assert_int_equal(store_first_number(store, 1, &first, NULL), BASE_OK);
+    assert_int_equal(store_streams_each(store, see_stream, &seen, NULL), BASE_OK);
+    assert_true(seen.version == 7 && seen.homes_size == 0);
     store_close(&store);
 }
 

@@ -8,6 +8,7 @@
 
 #include "gpu_ingest/include/millrace/ingest.h"
 #include "gpu_ingest/kernels.h"
+#include "gpu_ingest/placement.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,6 +20,7 @@ struct ingest_plan {
     uint32_t ring, batch;
     size_t in_bytes, image_bytes, label_bytes; /* of a whole batch */
     const struct ingest_tables *tables;        /* outlive the lane */
+    bool stages;                               /* batches may be finished on the CPU */
 };
 
 struct ingest_place { /* of an entry */
@@ -38,9 +40,17 @@ struct ingest_backend {
     struct ingest_place (*place)(void *lane, uint32_t entry);
     /* Waits until the entry's draws of the time before have been read. */
     enum mr_code (*reusable)(void *lane, uint32_t entry, struct mr_error *error);
-    /* `work` has host pointers in `in`, `labels` and `draws`; the others are the entry's place. */
-    enum mr_code (*submit)(void *lane, uint32_t entry, const struct ingest_work *work,
+    /* Copy and kernels. `work` has host pointers in `in`, `labels` and `draws`; the others are the entry's place. */
+    enum mr_code (*submit)(void *lane, uint32_t entry, const struct ingest_work *work, bool measure,
                            struct mr_error *error);
+    /* Host memory to finish a batch in, free for it until upload: waits until it is. */
+    enum mr_code (*stage)(void *lane, uint32_t entry, void **image, void **label, struct mr_error *error);
+    /* Copies what `work` made in the stage to the entry's place. */
+    enum mr_code (*upload)(void *lane, uint32_t entry, const struct ingest_work *work, bool measure,
+                           struct mr_error *error);
+    void (*unstage)(void *lane); /* no batch is staged any more */
+    /* Copy and kernels of the last submit or upload with `measure`. MR_BUSY: not done yet. */
+    enum mr_code (*measured)(void *lane, struct ingest_sample *sample);
     enum mr_code (*copied)(void *lane, uint32_t entry, int wait,
                            struct mr_error *error); /* MR_BUSY: not yet */
     enum mr_code (*wait)(void *lane, uint32_t entry, struct mr_error *error);

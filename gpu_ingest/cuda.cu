@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The backend on CUDA. One stream a lane takes copies and kernels in order; three events an entry:
+ * The backend on CUDA. One stream a lane takes copies and kernels in order; three events an entry, one a stage:
  *
  *   lane's stream:     [wait freed] copy in, labels, draws (copied) kernels (ready)
+ *     finished on the CPU: [wait freed] copy of the stage (copied, ready, stage's)
  *   trainer's stream:                                         [wait ready] its work (freed)
  *
  * Contexts: the driver is loaded at run time, so that this library loads where there is none. The primary context of the
@@ -48,6 +49,19 @@ struct entry {
     int submitted, released; /* copied and ready, freed have been recorded */
 };
 
+/* Pinned memory in which the CPU finishes a batch, two in turn: one is written while the other is copied. */
+struct stage {
+    void *image, *label;
+    cudaEvent_t copied;
+    int used; /* copied has been recorded */
+};
+
+/* Of the batch that is being measured. */
+struct meter {
+    cudaEvent_t begun, copied, done;
+    uint64_t copied_bytes;
+};
+
 struct lane {
     struct device *device;
     cudaStream_t stream;
@@ -57,6 +71,9 @@ struct lane {
     int64_t *labels;
     struct mr_row_draw *draws;
     struct ingest_tables *tables;
+    struct stage stages[2];
+    uint32_t turn;
+    struct meter meter;
 };
 
 /* ---- kernels ---- */
@@ -225,6 +242,26 @@ cudaError_t take_entry(struct entry *entry, const struct ingest_plan *plan)
     return status;
 }
 
+cudaError_t take_stage(struct stage *stage, const struct ingest_plan *plan)
+{
+    cudaError_t status = cudaHostAlloc(&stage->image, plan->image_bytes, cudaHostAllocDefault);
+    if (status == cudaSuccess)
+        status = cudaHostAlloc(&stage->label, plan->label_bytes, cudaHostAllocDefault);
+    if (status == cudaSuccess)
+        status = cudaEventCreateWithFlags(&stage->copied, cudaEventDisableTiming);
+    return status;
+}
+
+cudaError_t take_meter(struct meter *meter)
+{
+    cudaError_t status = cudaEventCreateWithFlags(&meter->begun, cudaEventDefault);
+    if (status == cudaSuccess)
+        status = cudaEventCreateWithFlags(&meter->copied, cudaEventDefault);
+    if (status == cudaSuccess)
+        status = cudaEventCreateWithFlags(&meter->done, cudaEventDefault);
+    return status;
+}
+
 cudaError_t take_lane(struct lane *lane, const struct ingest_plan *plan)
 {
     cudaError_t status = cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking);
@@ -240,10 +277,30 @@ cudaError_t take_lane(struct lane *lane, const struct ingest_plan *plan)
         status = cudaMemcpy(lane->tables, plan->tables, sizeof *lane->tables, cudaMemcpyHostToDevice);
     for (uint32_t i = 0; i < lane->ring && status == cudaSuccess; i++)
         status = take_entry(&lane->entries[i], plan);
+    for (int i = 0; i < 2 && plan->stages && status == cudaSuccess; i++)
+        status = take_stage(&lane->stages[i], plan);
+    if (status == cudaSuccess)
+        status = take_meter(&lane->meter);
     return status;
 }
 
-/* Freeing NULL is fine; events are freed only where they were made. */
+void free_event(cudaEvent_t event)
+{
+    if (event)
+        cudaEventDestroy(event);
+}
+
+/* Freeing NULL is fine. */
+void free_stage(struct stage *stage)
+{
+    if (stage->used)
+        cudaEventSynchronize(stage->copied);
+    cudaFreeHost(stage->image);
+    cudaFreeHost(stage->label);
+    free_event(stage->copied);
+    *stage = {};
+}
+
 void free_entry(struct entry *entry)
 {
     if (entry->released)
@@ -251,12 +308,16 @@ void free_entry(struct entry *entry)
     cudaFree(entry->place.image);
     cudaFree(entry->place.label);
     cudaFreeHost(entry->place.draws);
-    if (entry->copied)
-        cudaEventDestroy(entry->copied);
-    if (entry->ready)
-        cudaEventDestroy(entry->ready);
-    if (entry->freed)
-        cudaEventDestroy(entry->freed);
+    free_event(entry->copied);
+    free_event(entry->ready);
+    free_event(entry->freed);
+}
+
+void free_meter(struct meter *meter)
+{
+    free_event(meter->begun);
+    free_event(meter->copied);
+    free_event(meter->done);
 }
 
 void cuda_lane_destroy(void *handle)
@@ -267,6 +328,9 @@ void cuda_lane_destroy(void *handle)
             cudaStreamSynchronize(lane->stream);
         for (uint32_t i = 0; i < lane->ring; i++)
             free_entry(&lane->entries[i]);
+        for (int i = 0; i < 2; i++)
+            free_stage(&lane->stages[i]);
+        free_meter(&lane->meter);
         cudaFree(lane->in);
         cudaFree(lane->labels);
         cudaFree(lane->draws);
@@ -318,12 +382,44 @@ struct ingest_place cuda_place(void *lane, uint32_t entry)
 
 /* ---- work ---- */
 
-cudaError_t copy(struct lane *lane, struct entry *entry, struct ingest_work *work)
+/* What follows on the lane's stream comes after the trainer's use of the entry. */
+cudaError_t begin(struct lane *lane, struct entry *entry, bool measure)
 {
-    size_t bytes = (size_t)work->rows * work->height * work->width * INGEST_CHANNELS;
     cudaError_t status = cudaSuccess;
     if (entry->released) /* else nobody else has had it */
         status = cudaStreamWaitEvent(lane->stream, entry->freed, 0);
+    if (status == cudaSuccess && measure)
+        status = cudaEventRecord(lane->meter.begun, lane->stream);
+    return status;
+}
+
+size_t values_of(const struct ingest_work *work)
+{
+    return (size_t)work->rows * work->height * work->width * INGEST_CHANNELS;
+}
+
+cudaError_t copied(struct lane *lane, struct entry *entry, bool measure, uint64_t bytes)
+{
+    cudaError_t status = cudaEventRecord(entry->copied, lane->stream);
+    if (status == cudaSuccess && measure)
+        status = cudaEventRecord(lane->meter.copied, lane->stream);
+    if (measure)
+        lane->meter.copied_bytes = bytes;
+    return status;
+}
+
+cudaError_t done(struct lane *lane, struct entry *entry, bool measure)
+{
+    cudaError_t status = cudaEventRecord(entry->ready, lane->stream);
+    if (status == cudaSuccess && measure)
+        status = cudaEventRecord(lane->meter.done, lane->stream);
+    return status;
+}
+
+cudaError_t copy(struct lane *lane, struct entry *entry, struct ingest_work *work, bool measure)
+{
+    size_t bytes = values_of(work);
+    cudaError_t status = begin(lane, entry, measure);
     if (status == cudaSuccess)
         status = cudaMemcpyAsync(lane->in, work->in, bytes, cudaMemcpyHostToDevice, lane->stream);
     if (status == cudaSuccess && work->labels)
@@ -333,7 +429,7 @@ cudaError_t copy(struct lane *lane, struct entry *entry, struct ingest_work *wor
         status = cudaMemcpyAsync(lane->draws, work->draws, work->rows * sizeof *work->draws,
                                  cudaMemcpyHostToDevice, lane->stream);
     if (status == cudaSuccess)
-        status = cudaEventRecord(entry->copied, lane->stream);
+        status = copied(lane, entry, measure, bytes);
     work->in = lane->in;
     work->labels = work->labels ? lane->labels : NULL;
     work->draws = work->draws ? lane->draws : NULL;
@@ -354,7 +450,7 @@ cudaError_t launch(struct lane *lane, const struct ingest_work *work)
     return cudaGetLastError();
 }
 
-enum mr_code cuda_submit(void *handle, uint32_t index, const struct ingest_work *given,
+enum mr_code cuda_submit(void *handle, uint32_t index, const struct ingest_work *given, bool measure,
                          struct mr_error *error)
 {
     struct lane *lane = (struct lane *)handle;
@@ -363,11 +459,11 @@ enum mr_code cuda_submit(void *handle, uint32_t index, const struct ingest_work 
     enum mr_code code = enter(lane->device, error);
     if (code != MR_OK)
         return code;
-    code = said(lane->device, copy(lane, entry, &work), "copy", error);
+    code = said(lane->device, copy(lane, entry, &work, measure), "copy", error);
     if (code == MR_OK)
         code = said(lane->device, launch(lane, &work), "kernel", error);
     if (code == MR_OK)
-        code = said(lane->device, cudaEventRecord(entry->ready, lane->stream), "event", error);
+        code = said(lane->device, done(lane, entry, measure), "event", error);
     if (code != MR_OK)
         cudaStreamSynchronize(lane->stream); /* nothing reads the caller's batch after a failure */
     entry->submitted = 1;
@@ -389,6 +485,89 @@ enum mr_code await(struct lane *lane, cudaEvent_t event, int wait, struct mr_err
         code = said(lane->device, status, "copy or kernel", error);
     }
     leave(lane->device);
+    return code;
+}
+
+enum mr_code cuda_stage(void *handle, uint32_t index, void **image, void **label, struct mr_error *error)
+{
+    struct lane *lane = (struct lane *)handle;
+    const struct stage *stage = &lane->stages[lane->turn];
+    (void)index;
+    *image = stage->image;
+    *label = stage->label;
+    return stage->used ? await(lane, stage->copied, 1, error) : MR_OK;
+}
+
+cudaError_t copy_stage(struct lane *lane, struct entry *entry, const struct ingest_work *work, bool measure)
+{
+    struct stage *stage = &lane->stages[lane->turn];
+    size_t image_bytes = values_of(work) * mr_dtype_bytes(work->dtype);
+    size_t value_bytes = work->classes > 0 ? work->classes * sizeof(float) : sizeof(int64_t);
+    size_t label_bytes = work->labels ? work->rows * value_bytes : 0;
+    cudaError_t status = begin(lane, entry, measure);
+    if (status == cudaSuccess)
+        status = cudaMemcpyAsync(entry->place.image, stage->image, image_bytes, cudaMemcpyHostToDevice,
+                                 lane->stream);
+    if (status == cudaSuccess && label_bytes > 0)
+        status = cudaMemcpyAsync(entry->place.label, stage->label, label_bytes, cudaMemcpyHostToDevice,
+                                 lane->stream);
+    if (status == cudaSuccess)
+        status = cudaEventRecord(stage->copied, lane->stream);
+    if (status == cudaSuccess)
+        status = copied(lane, entry, measure, image_bytes + label_bytes);
+    return status;
+}
+
+enum mr_code cuda_upload(void *handle, uint32_t index, const struct ingest_work *work, bool measure,
+                         struct mr_error *error)
+{
+    struct lane *lane = (struct lane *)handle;
+    struct entry *entry = &lane->entries[index];
+    enum mr_code code = enter(lane->device, error);
+    if (code != MR_OK)
+        return code;
+    code = said(lane->device, copy_stage(lane, entry, work, measure), "copy", error);
+    if (code == MR_OK)
+        code = said(lane->device, done(lane, entry, measure), "event", error);
+    if (code != MR_OK)
+        cudaStreamSynchronize(lane->stream); /* the stage is written again */
+    lane->stages[lane->turn].used = code == MR_OK;
+    lane->turn ^= 1;
+    entry->submitted = 1;
+    leave(lane->device);
+    return code;
+}
+
+void cuda_unstage(void *handle)
+{
+    struct lane *lane = (struct lane *)handle;
+    if (enter(lane->device, NULL) != MR_OK)
+        return;
+    for (int i = 0; i < 2; i++)
+        free_stage(&lane->stages[i]);
+    cudaGetLastError();
+    leave(lane->device);
+}
+
+enum mr_code cuda_measured(void *handle, struct ingest_sample *sample)
+{
+    struct lane *lane = (struct lane *)handle;
+    float copy_ms = 0, kernel_ms = 0;
+    enum mr_code code = await(lane, lane->meter.done, 0, NULL);
+    if (code != MR_OK)
+        return code;
+    code = enter(lane->device, NULL);
+    if (code != MR_OK)
+        return code;
+    code =
+        said(lane->device, cudaEventElapsedTime(&copy_ms, lane->meter.begun, lane->meter.copied), "", NULL);
+    if (code == MR_OK)
+        code = said(lane->device, cudaEventElapsedTime(&kernel_ms, lane->meter.copied, lane->meter.done), "",
+                    NULL);
+    leave(lane->device);
+    sample->copy_ns = (int64_t)((double)copy_ms * 1e6);
+    sample->kernel_ns = (int64_t)((double)kernel_ms * 1e6);
+    sample->copied_bytes = lane->meter.copied_bytes;
     return code;
 }
 
@@ -440,7 +619,7 @@ enum mr_code cuda_release(void *handle, uint32_t index, void *stream, struct mr_
 } // namespace
 
 const struct ingest_backend ingest_cuda_backend = {
-    MR_BACKEND_CUDA,  cuda_open,         cuda_close,       cuda_slot_allocate, cuda_slot_free,
-    cuda_lane_create, cuda_lane_destroy, cuda_place,       cuda_reusable,      cuda_submit,
-    cuda_copied,      cuda_wait,         cuda_stream_wait, cuda_release,
+    MR_BACKEND_CUDA,   cuda_open,     cuda_close,    cuda_slot_allocate, cuda_slot_free,   cuda_lane_create,
+    cuda_lane_destroy, cuda_place,    cuda_reusable, cuda_submit,        cuda_stage,       cuda_upload,
+    cuda_unstage,      cuda_measured, cuda_copied,   cuda_wait,          cuda_stream_wait, cuda_release,
 };

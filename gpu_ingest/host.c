@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The twin without a GPU: ordinary memory, and all work done inside submit. */
+/* The twin without a GPU: ordinary memory, in which the CPU finishes. Nothing is ever under way. */
 #include "gpu_ingest/backend.h"
 
 #include <stdbool.h>
@@ -103,50 +103,31 @@ static struct ingest_place host_place(void *lane, uint32_t entry)
 
 /* ---- work ---- */
 
-/* On a copy of the work, which no store can change, and with dtype and layout as constants: loops without reloads. */
-static inline __attribute__((always_inline)) void pixels(const struct ingest_work *given, enum mr_dtype dtype,
-                                                         int first)
+/* Finished in place. */
+static enum mr_code host_stage(void *lane, uint32_t entry, void **image, void **label, struct mr_error *error)
 {
-    const struct ingest_work work = *given;
-    for (uint32_t row = 0; row < work.rows; row++)
-        ingest_any_row(&work, dtype, first, row, 0, 1);
+    struct ingest_place place = host_place(lane, entry);
+    (void)error;
+    *image = place.image;
+    *label = place.label;
+    return MR_OK;
 }
 
-static inline __attribute__((always_inline)) void layouts(const struct ingest_work *work, enum mr_dtype dtype)
-{
-    if (work->channels_first)
-        pixels(work, dtype, 1);
-    else
-        pixels(work, dtype, 0);
-}
-
-static void images(const struct ingest_work *work)
-{
-    switch (work->dtype) {
-    case MR_F32:
-        layouts(work, MR_F32);
-        break;
-    case MR_F16:
-        layouts(work, MR_F16);
-        break;
-    case MR_BF16:
-        layouts(work, MR_BF16);
-        break;
-    default:
-        layouts(work, MR_U8);
-    }
-}
-
-static enum mr_code host_submit(void *lane, uint32_t entry, const struct ingest_work *work,
+static enum mr_code host_upload(void *lane, uint32_t entry, const struct ingest_work *work, bool measure,
                                 struct mr_error *error)
 {
     (void)lane;
     (void)entry;
+    (void)work;
+    (void)measure;
     (void)error;
-    images(work);
-    for (uint32_t row = 0; work->labels && row < work->rows; row++)
-        for (uint32_t at = 0; at < (work->classes > 0 ? work->classes : 1); at++)
-            ingest_label(work, row, at);
+    return MR_OK;
+}
+
+static enum mr_code host_measured(void *lane, struct ingest_sample *sample)
+{
+    (void)lane;
+    (void)sample;
     return MR_OK;
 }
 
@@ -180,7 +161,9 @@ const struct ingest_backend ingest_host_backend = {
     .lane_destroy = host_lane_destroy,
     .place = host_place,
     .reusable = host_done,
-    .submit = host_submit,
+    .stage = host_stage,
+    .upload = host_upload,
+    .measured = host_measured,
     .copied = host_copied,
     .wait = host_done,
     .stream_wait = host_stream,

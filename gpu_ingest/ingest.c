@@ -8,7 +8,9 @@
  */
 #include "gpu_ingest/include/millrace/ingest.h"
 
+#include "base/clock.h"
 #include "gpu_ingest/backend.h"
+#include "gpu_ingest/finish.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -32,6 +34,7 @@ struct entry {
     struct mr_ingest *ingest;
     uint32_t index;
     bool taken;
+    bool here;               /* was finished on the CPU */
     struct mr_batch *source; /* being copied */
     uint8_t *valid;          /* [batch] */
     struct mr_row *rows;     /* [batch] */
@@ -48,6 +51,9 @@ struct mr_ingest {
     struct ingest_tables tables;
     struct entry *entries;
     struct entry *copying; /* the one with a source; NULL: none */
+    struct ingest_placement placement;
+    enum mr_finish_where measuring; /* a batch done there is under way; MR_FINISH_AUTO: none */
+    struct ingest_sample sample;    /* of it */
 };
 
 /* ---- device ---- */
@@ -166,6 +172,9 @@ static enum mr_code check_options(const struct mr_ingest_options *options, struc
     if (options->ring > RING_MOST)
         return ingest_error_set(error, MR_INVALID, "ingest: ring is %u, at most %d", options->ring,
                                 RING_MOST);
+    if ((unsigned)options->where > MR_FINISH_GPU)
+        return ingest_error_set(error, MR_INVALID, "ingest: where is %d, must be auto, client or gpu",
+                                (int)options->where);
     return check_finish(options->finish, error);
 }
 
@@ -197,6 +206,7 @@ static struct mr_ingest *ingest_new(struct mr_device *device, const struct mr_in
     ingest->mixes = ingest->finish.mixup_p > 0 || ingest->finish.cutmix_p > 0;
     ingest->draws = ingest->mixes || ingest->finish.erase_p > 0;
     ingest->batch_release = options->batch_release;
+    ingest_placement_init(&ingest->placement, options->where, device->backend->kind == MR_BACKEND_CUDA);
     fill_tables(&ingest->tables, &ingest->finish);
     ingest->entries = calloc(ring, sizeof *ingest->entries);
     bool good = ingest->entries != NULL;
@@ -220,6 +230,9 @@ enum mr_code mr_ingest_create(struct mr_ingest **out, struct mr_device *device,
     enum mr_code code = check_options(options, error);
     if (code != MR_OK)
         return code;
+    if (options->where == MR_FINISH_GPU && device->backend->kind == MR_BACKEND_HOST)
+        return ingest_error_set(error, MR_UNSUPPORTED,
+                                "ingest on host: finish on a GPU was asked for, and there is none");
     struct mr_ingest *ingest = ingest_new(device, options);
     if (!ingest)
         return ingest_error_set(error, MR_NO_MEMORY, "ingest on %s: no memory", device->name);
@@ -231,7 +244,8 @@ enum mr_code mr_ingest_create(struct mr_ingest **out, struct mr_device *device,
                                .in_bytes = values,
                                .image_bytes = values * mr_dtype_bytes(ingest->finish.dtype),
                                .label_bytes = labels,
-                               .tables = &ingest->tables};
+                               .tables = &ingest->tables,
+                               .stages = options->where != MR_FINISH_GPU};
     code = ingest->backend->lane_create(&ingest->lane, device->handle, &plan, error);
     if (code != MR_OK) {
         ingest->lane = NULL;
@@ -354,6 +368,53 @@ static void describe(struct entry *entry, const struct mr_batch *batch, struct i
     public->label.bytes = (size_t)batch->rows * ingest->finish.classes * sizeof(float);
 }
 
+static enum mr_code finish_here(struct entry *entry, struct ingest_work *work, bool measure,
+                                struct mr_error *error)
+{
+    struct mr_ingest *ingest = entry->ingest;
+    enum mr_code code = ingest->backend->stage(ingest->lane, entry->index, &work->image, &work->label, error);
+    if (code != MR_OK)
+        return code;
+    ingest_finish_run(work);
+    return ingest->backend->upload(ingest->lane, entry->index, work, measure, error);
+}
+
+/* Where the placement says, and measures it if that is of use: one batch at a time. */
+static enum mr_code finish(struct entry *entry, struct ingest_work *work, struct mr_error *error)
+{
+    struct mr_ingest *ingest = entry->ingest;
+    enum mr_finish_where where = ingest_placement_where(&ingest->placement);
+    bool measure = ingest->measuring == MR_FINISH_AUTO && work->rows == ingest->batch &&
+                   ingest_placement_wants(&ingest->placement, where);
+    int64_t begun_ns = measure ? base_clock_thread_cpu_ns() : 0;
+    enum mr_code code = where == MR_FINISH_CLIENT
+                            ? finish_here(entry, work, measure, error)
+                            : ingest->backend->submit(ingest->lane, entry->index, work, measure, error);
+    if (measure && code == MR_OK) {
+        ingest->measuring = where;
+        ingest->sample = (struct ingest_sample){.cpu_ns = base_clock_thread_cpu_ns() - begun_ns};
+    }
+    entry->here = where == MR_FINISH_CLIENT;
+    return code;
+}
+
+/* Takes note of the measured batch, when it is done. */
+static void learn(struct mr_ingest *ingest)
+{
+    if (ingest->measuring == MR_FINISH_AUTO)
+        return;
+    enum mr_code code = ingest->backend->measured(ingest->lane, &ingest->sample);
+    if (code == MR_BUSY)
+        return;
+    bool decided = ingest_placement_decided(&ingest->placement);
+    if (code == MR_OK)
+        ingest_placement_add(&ingest->placement, ingest->measuring, &ingest->sample);
+    ingest->measuring = MR_FINISH_AUTO;
+    if (!decided && ingest_placement_decided(&ingest->placement) &&
+        ingest_placement_where(&ingest->placement) == MR_FINISH_GPU)
+        ingest->backend->unstage(ingest->lane);
+}
+
 static enum mr_code queue(struct entry *entry, const struct mr_batch *batch, struct mr_error *error)
 {
     struct mr_ingest *ingest = entry->ingest;
@@ -378,7 +439,7 @@ static enum mr_code queue(struct entry *entry, const struct mr_batch *batch, str
         mr_finish_draw(&ingest->finish, batch, (int32_t)ingest->height, (int32_t)ingest->width, &work.draw,
                        place.draws);
     describe(entry, batch, place);
-    return ingest->backend->submit(ingest->lane, entry->index, &work, error);
+    return finish(entry, &work, error);
 }
 
 enum mr_code mr_ingest_submit(struct mr_ingest *ingest, struct mr_batch *batch, struct mr_device_batch **out,
@@ -391,6 +452,7 @@ enum mr_code mr_ingest_submit(struct mr_ingest *ingest, struct mr_batch *batch, 
     if (!entry)
         return ingest_error_set(error, MR_BUSY, "ingest: all %u device batches are held", ingest->ring);
     code = settle(ingest, 1, error);
+    learn(ingest);
     if (code == MR_OK)
         code = queue(entry, batch, error);
     if (code != MR_OK)
@@ -399,7 +461,11 @@ enum mr_code mr_ingest_submit(struct mr_ingest *ingest, struct mr_batch *batch, 
     entry->source = batch;
     ingest->copying = entry;
     ingest->next = (entry->index + 1) % ingest->ring;
-    settle(ingest, 0, NULL); /* on the host it is done already */
+    if (entry->here)
+        give_back(entry); /* nothing reads it any more */
+    else
+        settle(ingest, 0, NULL);
+    learn(ingest); /* on the host it is done already */
     *out = &entry->public;
     return MR_OK;
 }
@@ -440,6 +506,7 @@ enum mr_code mr_ingest_wait(struct mr_device_batch *batch, struct mr_error *erro
         return MR_INVALID;
     enum mr_code code = entry->ingest->backend->wait(entry->ingest->lane, entry->index, error);
     settle(entry->ingest, 0, NULL);
+    learn(entry->ingest);
     return code;
 }
 
@@ -453,4 +520,12 @@ enum mr_code mr_ingest_release(struct mr_device_batch *batch, void *stream, stru
     if (code == MR_OK)
         entry->taken = false;
     return code;
+}
+
+enum mr_code mr_ingest_placement(const struct mr_ingest *ingest, struct mr_placement *placement)
+{
+    if (placement->size < sizeof *placement)
+        return MR_INVALID;
+    ingest_placement_describe(&ingest->placement, placement);
+    return MR_OK;
 }

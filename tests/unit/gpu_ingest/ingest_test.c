@@ -125,20 +125,27 @@ static struct mr_finish plain_finish(void)
                               .seed = 11};
 }
 
-static struct mr_ingest *make(struct mr_device *device, const struct mr_finish *finish, uint32_t rows,
-                              uint32_t height, uint32_t width)
+static struct mr_ingest *make_at(struct mr_device *device, const struct mr_finish *finish, uint32_t rows,
+                                 uint32_t height, uint32_t width, enum mr_finish_where where)
 {
     struct mr_ingest_options options = {.size = sizeof options,
                                         .finish = finish,
                                         .batch = rows,
                                         .height = height,
                                         .width = width,
+                                        .where = where,
                                         .batch_release = count_release};
     struct mr_ingest *ingest = NULL;
     struct mr_error error;
     if (mr_ingest_create(&ingest, device, &options, &error) != MR_OK)
         fail_msg("%s", error.text);
     return ingest;
+}
+
+static struct mr_ingest *make(struct mr_device *device, const struct mr_finish *finish, uint32_t rows,
+                              uint32_t height, uint32_t width)
+{
+    return make_at(device, finish, rows, height, width, MR_FINISH_AUTO);
 }
 
 static struct mr_device_batch *submit(struct mr_ingest *ingest, struct source *source)
@@ -472,6 +479,73 @@ static void test_callers_batches(void **state)
     assert_int_equal(mr_device_close(&device), MR_OK);
 }
 
+/* ---- where finish runs ---- */
+
+static struct mr_placement placement_of(const struct mr_ingest *ingest)
+{
+    struct mr_placement placement = {.size = sizeof placement};
+    assert_int_equal(mr_ingest_placement(ingest, &placement), MR_OK);
+    return placement;
+}
+
+/* The bits are the client's, wherever they are made, and while that is being found out. */
+static void check_place(struct mr_device *device, enum mr_finish_where asked)
+{
+    enum { STEPS = 12, ROWS = 6 };
+    struct mr_finish finish = plain_finish();
+    struct source source;
+    struct mr_error error;
+    finish.mixup_p = 0.5;
+    finish.erase_p = 0.5;
+    source_init(&source, device, ROWS, 20, 21);
+    struct mr_ingest *ingest = make_at(device, &finish, ROWS, 20, 21, asked);
+    for (uint64_t step = 0; step < STEPS; step++) {
+        source_fill(&source, step * ROWS);
+        enum mr_finish_where where = placement_of(ingest).where;
+        struct mr_device_batch *batch = submit(ingest, &source);
+        if (where == MR_FINISH_CLIENT) /* read to the end */
+            assert_int_equal(source.released, step + 1);
+        assert_int_equal(mr_ingest_wait(batch, &error), MR_OK);
+        assert_int_equal(source.released, step + 1);
+        check_batch(device, &source, &finish, batch);
+        assert_int_equal(mr_ingest_release(batch, NULL, &error), MR_OK);
+    }
+    struct mr_placement placement = placement_of(ingest);
+    assert_true(placement.decided);
+    assert_true(asked == MR_FINISH_AUTO || placement.where == asked);
+    assert_int_equal(placement.client.batches, backend == MR_BACKEND_CUDA && asked == MR_FINISH_GPU ? 0 : 3);
+    assert_int_equal(placement.gpu.batches, backend == MR_BACKEND_HOST || asked == MR_FINISH_CLIENT ? 0 : 3);
+    if (placement.gpu.batches > 0)
+        assert_int_equal(placement.gpu.copied_bytes, source.fields[0].bytes);
+    if (backend == MR_BACKEND_HOST)
+        assert_string_equal(placement.reason, "client: there is no GPU");
+    mr_ingest_destroy(ingest);
+    source_fini(&source, device);
+}
+
+static void test_places(void **state)
+{
+    struct mr_device *device = open_device();
+    struct mr_placement small = {.size = sizeof small - 1};
+    struct mr_finish finish = plain_finish();
+    struct mr_error error;
+    (void)state;
+    check_place(device, MR_FINISH_AUTO);
+    check_place(device, MR_FINISH_CLIENT);
+    if (backend == MR_BACKEND_CUDA) {
+        check_place(device, MR_FINISH_GPU);
+    } else {
+        struct mr_ingest_options options = {sizeof options, &finish, 1, 1, 1, 0, MR_FINISH_GPU, NULL};
+        struct mr_ingest *none = NULL;
+        assert_int_equal(mr_ingest_create(&none, device, &options, &error), MR_UNSUPPORTED);
+        assert_non_null(strstr(error.text, "GPU"));
+    }
+    struct mr_ingest *ingest = make(device, &finish, 1, 1, 1);
+    assert_int_equal(mr_ingest_placement(ingest, &small), MR_INVALID);
+    mr_ingest_destroy(ingest);
+    assert_int_equal(mr_device_close(&device), MR_OK);
+}
+
 /* ---- what is refused ---- */
 
 static void test_options_refused(void **state)
@@ -487,16 +561,17 @@ static void test_options_refused(void **state)
         struct mr_ingest_options options;
         const char *says;
     } rows[] = {
-        {{0, &good, 4, 8, 8, 0, NULL}, "size"},
-        {{sizeof rows[0].options, NULL, 4, 8, 8, 0, NULL}, "missing"},
-        {{sizeof rows[0].options, &good, 0, 8, 8, 0, NULL}, "batch is 0"},
-        {{sizeof rows[0].options, &good, 65536, 8, 8, 0, NULL}, "65535"},
-        {{sizeof rows[0].options, &good, 4, 0, 8, 0, NULL}, "0 x 8"},
-        {{sizeof rows[0].options, &good, 4, 8, 16385, 0, NULL}, "16384"},
-        {{sizeof rows[0].options, &good, 4, 8, 8, 65, NULL}, "ring is 65"},
-        {{sizeof rows[0].options, &bytes, 4, 8, 8, 0, NULL}, "float dtype"},
-        {{sizeof rows[0].options, &odd, 4, 8, 8, 0, NULL}, "int64"},
-        {{sizeof rows[0].options, &classless, 4, 8, 8, 0, NULL}, "classes"},
+        {{0, &good, 4, 8, 8, 0, MR_FINISH_AUTO, NULL}, "size"},
+        {{sizeof rows[0].options, NULL, 4, 8, 8, 0, MR_FINISH_AUTO, NULL}, "missing"},
+        {{sizeof rows[0].options, &good, 0, 8, 8, 0, MR_FINISH_AUTO, NULL}, "batch is 0"},
+        {{sizeof rows[0].options, &good, 65536, 8, 8, 0, MR_FINISH_AUTO, NULL}, "65535"},
+        {{sizeof rows[0].options, &good, 4, 0, 8, 0, MR_FINISH_AUTO, NULL}, "0 x 8"},
+        {{sizeof rows[0].options, &good, 4, 8, 16385, 0, MR_FINISH_AUTO, NULL}, "16384"},
+        {{sizeof rows[0].options, &good, 4, 8, 8, 65, MR_FINISH_AUTO, NULL}, "ring is 65"},
+        {{sizeof rows[0].options, &good, 4, 8, 8, 0, (enum mr_finish_where)3, NULL}, "where is 3"},
+        {{sizeof rows[0].options, &bytes, 4, 8, 8, 0, MR_FINISH_AUTO, NULL}, "float dtype"},
+        {{sizeof rows[0].options, &odd, 4, 8, 8, 0, MR_FINISH_AUTO, NULL}, "int64"},
+        {{sizeof rows[0].options, &classless, 4, 8, 8, 0, MR_FINISH_AUTO, NULL}, "classes"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct mr_ingest *ingest = NULL;
@@ -607,6 +682,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_ring),
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_callers_batches),
+        cmocka_unit_test(test_places),
         cmocka_unit_test(test_options_refused),
         cmocka_unit_test(test_batches_refused),
         cmocka_unit_test(test_devices),

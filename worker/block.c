@@ -210,15 +210,15 @@ void worker_block_unpin(struct worker_core *core, uint32_t index)
         core->evictable_bytes += worker_arena_round(block->size_bytes);
 }
 
-/* The block whose next use is farthest, of all streams; those of removed streams have none. */
-static uint32_t find_victim(struct worker_core *core, uint64_t *next_use)
+/* The block whose next use is farthest, of all streams; those of removed streams, and of streams that stand still, have none. */
+static uint32_t find_victim(struct worker_core *core, int64_t now_ns, uint64_t *next_use)
 {
     uint32_t victim = WORKER_NONE;
     for (uint32_t i = 0; i < core->stream_capacity; i++) {
         struct worker_stream *stream = core->streams[i];
         if (!stream || stream->shelf.count == 0)
             continue;
-        if (!worker_claims_sort(&stream->claims)) {
+        if (!worker_claims_sort(&stream->claims, now_ns)) {
             core->broken = true;
             return WORKER_NONE;
         }
@@ -244,13 +244,14 @@ static void evict(struct worker_core *core, uint32_t index, uint64_t next_use)
     worker_core_release_stream(core, stream);
 }
 
-bool worker_block_reserve(struct worker_core *core, uint64_t size_bytes, uint64_t nearest, uint64_t *offset)
+bool worker_block_reserve(struct worker_core *core, int64_t now_ns, uint64_t size_bytes, uint64_t nearest,
+                          uint64_t *offset)
 {
     if (core->arena.free_bytes + core->evictable_bytes < worker_arena_round(size_bytes))
         return false;
     while (!worker_arena_take(&core->arena, size_bytes, offset)) {
         uint64_t next_use = 0;
-        uint32_t victim = find_victim(core, &next_use);
+        uint32_t victim = find_victim(core, now_ns, &next_use);
         if (victim == WORKER_NONE || next_use < nearest)
             return false;
         evict(core, victim, next_use);
@@ -258,12 +259,12 @@ bool worker_block_reserve(struct worker_core *core, uint64_t size_bytes, uint64_
     return true;
 }
 
-bool worker_block_room(struct worker_core *core, uint64_t size_bytes, uint64_t nearest)
+bool worker_block_room(struct worker_core *core, int64_t now_ns, uint64_t size_bytes, uint64_t nearest)
 {
     uint64_t next_use = 0;
     if (core->arena.free_bytes >= size_bytes)
         return true;
-    return find_victim(core, &next_use) != WORKER_NONE && next_use >= nearest;
+    return find_victim(core, now_ns, &next_use) != WORKER_NONE && next_use >= nearest;
 }
 
 /* ---- making ---- */
@@ -336,8 +337,8 @@ static void start_what_can(struct worker_core *core, int64_t now_ns)
         uint32_t next = worker_share_next(core);
         uint64_t offset;
         if (next == WORKER_NONE ||
-            !worker_block_reserve(core, core->streams[worker_block_at(core, next)->stream]->block_bytes, 0,
-                                  &offset))
+            !worker_block_reserve(
+                core, now_ns, core->streams[worker_block_at(core, next)->stream]->block_bytes, 0, &offset))
             return;
         start_making(core, now_ns, next, offset);
     }

@@ -155,7 +155,7 @@ static void count_claim(struct worker_claims *claims, struct worker_claim *claim
 {
     int64_t sleeps_ns = claim->moved_ns + WORKER_DORMANT_MS * BASE_NS_PER_MS;
     bool live = claim->job && claim->live;
-    claim->counted = live && claims->clock_ns < sleeps_ns;
+    claim->counted = live && !claims->still && claims->clock_ns < sleeps_ns;
     claims->dormant += live && !claim->counted;
     if (!claim->counted)
         return;
@@ -164,9 +164,10 @@ static void count_claim(struct worker_claims *claims, struct worker_claim *claim
         claims->sleeps_ns = sleeps_ns;
 }
 
-bool worker_claims_sort(struct worker_claims *claims)
+bool worker_claims_sort(struct worker_claims *claims, int64_t now_ns)
 {
-    if (!claims->stale && claims->clock_ns < claims->sleeps_ns)
+    bool still = now_ns - claims->heard_ns >= WORKER_STILL_MS * BASE_NS_PER_MS;
+    if (!claims->stale && claims->still == still && claims->clock_ns < claims->sleeps_ns)
         return true;
     if (claims->sorted_capacity < claims->count) {
         uint64_t *sorted = realloc(claims->sorted, claims->capacity * sizeof *sorted);
@@ -175,6 +176,7 @@ bool worker_claims_sort(struct worker_claims *claims)
         claims->sorted = sorted;
         claims->sorted_capacity = claims->capacity;
     }
+    claims->still = still;
     claims->sorted_count = claims->dormant = 0;
     claims->sleeps_ns = INT64_MAX;
     for (uint32_t i = 0; i < claims->count; i++)

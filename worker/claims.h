@@ -5,7 +5,8 @@
  * does not use the epoch positions go round modulo M instead. Claims fade when their job leaves the
  * membership; they never block anything. A claim that did not move while others of the stream did, for
  * WORKER_DORMANT_MS of their time, is dormant: a trainer that is stopped does not hold staging. It counts again when
- * it moves.
+ * it moves. While none of a stream has moved for WORKER_STILL_MS all of them are dormant: their blocks go before those
+ * of streams that run; the first one that moves wakes its fellows.
  *
  *            passed          next use of this block: 7        next use: 0 (low-water inside)
  *   ...=======|-----c-------#######-----------------------c##----------> positions
@@ -37,6 +38,7 @@ struct worker_claims {
     uint32_t sorted_count, sorted_capacity, in_use;
     uint32_t dormant;           /* at the last sort */
     bool stale;                 /* `sorted` is to be made anew */
+    bool still;                 /* at the last sort: none had moved for long */
     int64_t clock_ns, heard_ns; /* a clock that stands while no claim moves, and when it was read last */
     int64_t sleeps_ns;          /* on it, when one of `sorted` may be dormant, at the earliest */
     uint64_t wrap;              /* M, or 0: linear */
@@ -53,8 +55,9 @@ void worker_claims_move(struct worker_claims *claims, uint32_t claim, int64_t no
 /* Those whose job is not in the list fade; those without an open handle are forgotten. */
 void worker_claims_list(struct worker_claims *claims, const struct worker_live_job *jobs, int count);
 
-/* Low-waters of claims that are live and not dormant, ascending. Valid until the claims change. False: no memory. */
-bool worker_claims_sort(struct worker_claims *claims);
+/* Low-waters of claims that are live and not dormant, ascending. Valid until the claims change, or time passes. False: no
+ * memory. */
+bool worker_claims_sort(struct worker_claims *claims, int64_t now_ns);
 /* Distance from the nearest low-water behind to a block at [start, end); WORKER_CLAIMS_NEVER: none. Needs
  * sort. */
 uint64_t worker_claims_next_use(const struct worker_claims *claims, uint64_t start, uint64_t end);

@@ -373,7 +373,8 @@ enum worker_block_state worker_core_block(struct worker_core *core, const uint8_
     if (at == WORKER_NONE)
         return WORKER_ABSENT;
     const struct worker_block *block = worker_block_at(core, at);
-    if (next_use && block->state == WORKER_READY && worker_claims_sort(&stream->claims)) {
+    if (next_use && block->state == WORKER_READY &&
+        worker_claims_sort(&stream->claims, stream->claims.heard_ns)) {
         uint64_t start = worker_block_start(stream, key, number);
         *next_use = worker_claims_next_use(&stream->claims, start, start + worker_block_rows(stream, number));
     }

@@ -59,7 +59,7 @@
 #define WORKER_MARK_MS 1000     /* trainers tell their low-waters at least so often */
 #define WORKER_DORMANT_MS 5000  /* without a move while others of the stream move: the claim does not count */
 #define WORKER_STILL_MS                                                                                      \
-    30000 /* no claim of a stream moved for so long: nothing that is not asked for is made for it */
+    30000 /* no claim of a stream moved for so long: none counts, and nothing that is not asked for is made for it */
 #define WORKER_WEIGHT_LEAST 0.001 /* weights of jobs are kept between these */
 #define WORKER_WEIGHT_MOST 1000.0
 /* How far slack may go before fairness: core time by unit of weight. Any two that wait all the time are never farther
@@ -260,8 +260,8 @@ enum worker_block_state {
     WORKER_RESTING,
     WORKER_BLOCK_STATES
 };
-/* State of a block, for tests and oracles; `next_use` (or NULL) gets the distance of a READY one, UINT64_MAX:
- * none. */
+/* State of a block, for tests and oracles; `next_use` (or NULL) gets the distance of a READY one as if the stream's
+ * last move was now, UINT64_MAX: none. */
 enum worker_block_state worker_core_block(struct worker_core *core, const uint8_t stream[32], uint32_t epoch,
                                           uint64_t number, uint64_t *next_use);
 

@@ -178,9 +178,10 @@ void worker_block_hasten(struct worker_core *core, uint32_t index,
 void worker_block_forget(struct worker_core *core, uint32_t index); /* -> ABSENT, no pins, no waiters */
 /* Memory, by evicting in the order of the farthest next use, none nearer than `nearest`. False: what is left is that, or is
  * being made or sent. */
-bool worker_block_reserve(struct worker_core *core, uint64_t size_bytes, uint64_t nearest, uint64_t *offset);
+bool worker_block_reserve(struct worker_core *core, int64_t now_ns, uint64_t size_bytes, uint64_t nearest,
+                          uint64_t *offset);
 /* Would that succeed? For blocks of several sizes only mostly. */
-bool worker_block_room(struct worker_core *core, uint64_t size_bytes, uint64_t nearest);
+bool worker_block_room(struct worker_core *core, int64_t now_ns, uint64_t size_bytes, uint64_t nearest);
 /* QUEUED -> MAKING, charged to its stream. The caller says MAKE. */
 void worker_block_begin(struct worker_core *core, int64_t now_ns, uint32_t index, uint64_t offset);
 uint16_t worker_block_jobs(const struct worker_core *core, const struct worker_block *block); /* that wait */

@@ -65,7 +65,7 @@ static const struct core_metric core_metrics[] = {
     {"millrace_worker_streams", NULL, "Live streams", offsetof(struct worker_counts, streams), GAUGE},
     {"millrace_worker_claims", NULL, "Claims, live or fading", offsetof(struct worker_counts, claims), GAUGE},
     {"millrace_worker_claims_dormant", NULL,
-     "Claims that stand still while others move: staging is not held for them",
+     "Claims that stand still while others move, or for long: staging is not held for them",
      offsetof(struct worker_counts, claims_dormant), GAUGE},
     {"millrace_worker_queue_seconds", NULL, "How long blocks wait before they are made, smoothed",
      offsetof(struct worker_counts, queue_ms), GAUGE_MS},

@@ -4,7 +4,7 @@
  *
  * Streams of a family have the same item at the same position, so that block (epoch, number) of each of them takes
  * the same items. When one is about to be made, those siblings' are made with it that are queued here, or are absent and will be
- * asked for here: this worker is their home, a live claim will use them, one of the stream has moved lately, and their memory is free or held by what is
+ * asked for here: this worker is their home, a claim that is not dormant will use them, and their memory is free or held by what is
  * used later. What comes of it is ordinary: who asks finds the block MAKING or READY, and pays its part then.
  *
  * Whether it pays is measured, for each set of streams, in prep CPU a row:
@@ -15,8 +15,6 @@
  *     +--------------------------+---+--------------------------+        after 1000 blocks
  */
 #include "worker/machine.h"
-
-#include "base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -200,10 +198,9 @@ static bool may_join(struct worker_core *core, int64_t now_ns, const struct work
         candidate->next_use = 0;
         return queued->state == WORKER_QUEUED && queued->attempts == 0;
     }
-    if (worker_request_home(stream, block->epoch, block->number) != core->options.worker ||
-        now_ns - stream->claims.heard_ns >= WORKER_STILL_MS * BASE_NS_PER_MS)
+    if (worker_request_home(stream, block->epoch, block->number) != core->options.worker)
         return false;
-    if (!worker_claims_sort(&stream->claims)) {
+    if (!worker_claims_sort(&stream->claims, now_ns)) {
         core->broken = true;
         return false;
     }
@@ -234,7 +231,7 @@ static uint32_t find_candidates(struct worker_core *core, int64_t now_ns, uint32
     }
     for (; kept < count; kept++) {
         bytes += worker_arena_round(core->streams[found[kept].stream]->block_bytes);
-        if (!worker_block_room(core, bytes, found[kept].next_use + 1))
+        if (!worker_block_room(core, now_ns, bytes, found[kept].next_use + 1))
             break;
     }
     return kept;
@@ -300,7 +297,7 @@ static void join(struct worker_core *core, int64_t now_ns, const struct candidat
     struct worker_sibling *sibling = &action->siblings[action->sibling_count];
     uint32_t index = candidate->block;
     uint64_t offset;
-    if (!worker_block_reserve(core, stream->block_bytes, candidate->next_use + 1, &offset))
+    if (!worker_block_reserve(core, now_ns, stream->block_bytes, candidate->next_use + 1, &offset))
         return;
     if (index == WORKER_NONE) {
         struct worker_block absent = {.stream = candidate->stream,

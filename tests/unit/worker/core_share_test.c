@@ -556,6 +556,40 @@ static void test_nobody_sleeps_while_all_stand_still(void **state)
     bed_stop(&bed);
 }
 
+/* All jobs of stream 0 stopped with blocks staged that they need next: for a while nobody knows, then those go before what
+ * a stream that runs has staged for later. */
+static void test_a_stream_that_stands_still_gives_way(void **state)
+{
+    (void)state;
+    static const int64_t still_ms[] = {0, WORKER_STILL_MS - 1, WORKER_STILL_MS, 10 * WORKER_STILL_MS};
+    for (size_t i = 0; i < sizeof still_ms / sizeof *still_ms; i++) {
+        begin(4, 1);
+        uint64_t a = enter(0, "a"), c = enter(1, "c");
+        bool gives_way = still_ms[i] >= WORKER_STILL_MS;
+        int kept = 0;
+        for (uint64_t block = 0; block < 2; block++) {
+            struct worker_get get = bed_get_of(&bed, 0, 0, block);
+            get.mark_position = 0;
+            bed_send(&bed, a, get);
+            finish(COST_NS);
+        }
+        bed.now_ns += still_ms[i] * BED_MS - 2 * COST_NS;
+        for (uint64_t block = 0; block < 4; block++) {
+            struct worker_get get = bed_get_of(&bed, 1, 0, block);
+            get.mark_position = 0;
+            bed_send(&bed, c, get);
+            finish(0);
+        }
+        for (uint64_t block = 0; block < 4; block++)
+            kept += worker_core_block(bed.core, bed.streams[1].hash, 0, block, NULL) == WORKER_READY;
+        assert_int_equal(kept, gives_way ? 4 : 3);
+        ask(a, 0, 1, 1000); /* it goes on, and pays for what it did not come for */
+        finish(COST_NS);
+        assert_int_equal(bed.makes_of[gives_way ? WORKER_CAUSE_LATE : WORKER_CAUSE_PRESSURE], 1);
+        bed_stop(&bed);
+    }
+}
+
 /* ---- load ---- */
 
 static struct worker_counts counts_now(void)
@@ -631,6 +665,7 @@ int main(void)
         cmocka_unit_test(test_the_lesser_debtor_pays),
         cmocka_unit_test(test_a_paused_job_does_not_hold_staging),
         cmocka_unit_test(test_nobody_sleeps_while_all_stand_still),
+        cmocka_unit_test(test_a_stream_that_stands_still_gives_way),
         cmocka_unit_test(test_load),
         cmocka_unit_test(test_a_thousand_shares),
     };

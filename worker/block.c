@@ -326,14 +326,9 @@ static void start_making(struct worker_core *core, int64_t now_ns, uint32_t inde
     worker_core_act(core, &action);
 }
 
-static uint64_t makings(const struct worker_core *core)
-{
-    return core->counts.blocks_making - core->counts.blocks_riding;
-}
-
 static void start_what_can(struct worker_core *core, int64_t now_ns)
 {
-    while (!core->broken && makings(core) < core->options.making_max) {
+    while (!core->broken && worker_block_makings(core) < core->options.making_max) {
         uint32_t next = worker_share_next(core);
         uint64_t offset;
         if (next == WORKER_NONE ||
@@ -347,14 +342,13 @@ static void start_what_can(struct worker_core *core, int64_t now_ns)
 void worker_block_admit(struct worker_core *core, int64_t now_ns)
 {
     start_what_can(core, now_ns);
-    worker_load_note(&core->load, now_ns, (double)makings(core) / core->options.making_max,
+    worker_load_note(&core->load, now_ns, (double)worker_block_makings(core) / core->options.making_max,
                      core->counts.blocks_queued > 0);
 }
 
-static void measure(struct worker_stream *stream, double cost_ns, uint32_t rows)
+static void smooth(double *mean, double value)
 {
-    double row_ns = cost_ns / rows;
-    stream->row_cost_ns = stream->row_cost_ns > 0 ? 0.875 * stream->row_cost_ns + 0.125 * row_ns : row_ns;
+    *mean = *mean > 0 ? 0.875 * *mean + 0.125 * value : value;
 }
 
 /* MAKING -> READY: everyone who waited is served. */
@@ -383,8 +377,10 @@ static void ready(struct worker_core *core, uint32_t index, const struct worker_
     core->counts.blocks_made++;
     core->counts.rows_made += rows;
     core->counts.blocks_remade[block->cause]++;
-    if (made->cost_ns > 0)
-        measure(stream, (double)made->cost_ns * block->part, rows);
+    if (made->cost_ns > 0) {
+        smooth(&stream->row_cost_ns, (double)made->cost_ns * block->part / rows);
+        smooth(&stream->row_making_ns, (double)made->cost_ns / rows);
+    }
     while (block->first_waiter != WORKER_NONE)
         worker_request_serve(core, block->first_waiter);
 }
@@ -477,10 +473,10 @@ uint32_t worker_block_estimate_ms(const struct worker_core *core, uint32_t index
 {
     const struct worker_block *block = worker_block_at(core, index);
     const struct worker_stream *stream = core->streams[block->stream];
-    double block_ms = stream->row_cost_ns * stream->block_rows / 1e6;
-    double before = block->state == WORKER_QUEUED
-                        ? 1.0 + worker_share_before(core, index) / core->options.making_max
-                        : 0.5;
-    double estimate = block_ms * before;
+    double row_ns = 0.5 * stream->row_cost_ns / block->part; /* half of the making that it is in */
+    if (block->state == WORKER_QUEUED)
+        row_ns = stream->row_making_ns +
+                 stream->row_cost_ns * worker_share_before(core, index) / core->options.making_max;
+    double estimate = row_ns * stream->block_rows / 1e6;
     return estimate < 60000 ? (uint32_t)estimate : 60000;
 }

@@ -231,6 +231,7 @@ struct worker_counts {
     /* totals */
     uint64_t blocks_made, rows_made, blocks_remade[WORKER_CAUSES], blocks_unavailable, blocks_failed,
         blocks_evicted;
+    uint64_t sibling_sets_forgotten; /* before their cost was known: too many */
     uint64_t opens, requests, sent, sent_rows, moved, retried, failed, invalid, cancelled, waits;
     /* now */
     uint64_t connections, handles, streams, claims, waiting, sending;

@@ -67,7 +67,8 @@ struct worker_stream {
     uint32_t weight_count;
     double weight;                      /* their sum */
     uint32_t handle_count, block_count; /* that keep it */
-    double row_cost_ns;                 /* measured, smoothed */
+    double row_cost_ns;                 /* measured, smoothed: of a block's own part */
+    double row_making_ns;               /* of the whole making that it came of */
     struct worker_cost alone;           /* of blocks that are made alone */
     uint64_t alone_blocks;
     bool asked; /* front is known */
@@ -164,6 +165,11 @@ void worker_core_begin_tick(struct worker_core *core, int64_t now_ns); /* somebo
 static inline struct worker_block *worker_block_at(const struct worker_core *core, uint32_t index)
 {
     return worker_slots_at(&core->blocks, index);
+}
+/* Places in the making that are taken. */
+static inline uint64_t worker_block_makings(const struct worker_core *core)
+{
+    return core->counts.blocks_making - core->counts.blocks_riding;
 }
 uint64_t worker_block_start(const struct worker_stream *stream, uint32_t epoch, uint64_t number);
 uint32_t worker_block_rows(const struct worker_stream *stream, uint64_t number);

@@ -5,7 +5,8 @@
  * Streams of a family have the same item at the same position, so that block (epoch, number) of each of them takes
  * the same items. When one is about to be made, those siblings' are made with it that are queued here, or are absent and will be
  * asked for here: this worker is their home, a claim that is not dormant will use them, and their memory is free or held by what is
- * used later. What comes of it is ordinary: who asks finds the block MAKING or READY, and pays its part then.
+ * used later; but what goes along leaves a block's room to each place in the making that is free, and to the next block of every
+ * place: those may be more urgent. What comes of it is ordinary: who asks finds the block MAKING or READY, and pays its part then.
  *
  * Whether it pays is measured, for each set of streams, in prep CPU a row:
  *
@@ -21,13 +22,14 @@
 
 #define WORTH 0.95           /* of the sum of alone: together must be less */
 #define REMEMBERED_BLOCKS 16 /* a mean counts these fully, older ones ever less */
-#define GROUPS 16            /* sets of streams; of more the one used longest ago is forgotten */
+#define GROUPS_FIRST 4       /* sets of streams: room for so many, doubled as they are met ... */
+#define GROUPS_MOST 1024     /* ... up to this; then the one used longest ago is forgotten, and counted */
 #define MEMBERS (1 + WORKER_SIBLINGS)
 
 enum phase { LEARNING, TOGETHER, APART };
 
 struct group {
-    uint32_t id; /* 0: a free place */
+    uint32_t id; /* never 0 of one that is in use */
     uint32_t streams[MEMBERS], count;
     enum phase phase;
     uint32_t blocks;               /* of this phase */
@@ -37,8 +39,8 @@ struct group {
 };
 
 struct worker_siblings {
-    struct group groups[GROUPS];
-    uint32_t ids;
+    struct group *groups; /* owned; a place with id 0 is free */
+    uint32_t capacity, ids;
     uint64_t uses;
 };
 
@@ -91,22 +93,47 @@ static bool same_streams(const struct group *group, const uint32_t *streams, uin
            memcmp(group->streams, streams, count * sizeof *streams) == 0;
 }
 
+static bool grow(struct worker_core *core)
+{
+    struct worker_siblings *siblings = core->siblings;
+    uint32_t capacity = siblings->capacity > 0 ? siblings->capacity * 2 : GROUPS_FIRST;
+    struct group *groups = realloc(siblings->groups, capacity * sizeof *groups);
+    if (!groups)
+        return false;
+    memset(groups + siblings->capacity, 0, (capacity - siblings->capacity) * sizeof *groups);
+    siblings->groups = groups;
+    siblings->capacity = capacity;
+    return true;
+}
+
+/* A free place, or that of the one used longest ago, when there are too many. NULL: no memory. */
+static struct group *get_place(struct worker_core *core)
+{
+    struct worker_siblings *siblings = core->siblings;
+    struct group *place = NULL;
+    for (uint32_t i = 0; i < siblings->capacity; i++)
+        if (!place || siblings->groups[i].used < place->used)
+            place = &siblings->groups[i];
+    if (place && (place->id == 0 || siblings->capacity >= GROUPS_MOST)) {
+        core->counts.sibling_sets_forgotten += place->id != 0;
+        return place;
+    }
+    uint32_t at = siblings->capacity;
+    return grow(core) ? &siblings->groups[at] : NULL;
+}
+
 /* `streams` ascend. NULL: no memory. What the streams cost alone may be known already. */
 static struct group *get_group(struct worker_core *core, const uint32_t *streams, uint32_t count)
 {
     if (!core->siblings)
         core->siblings = calloc(1, sizeof *core->siblings);
     struct worker_siblings *siblings = core->siblings;
-    struct group *place = siblings ? &siblings->groups[0] : NULL;
-    for (int i = 0; siblings && i < GROUPS; i++) {
-        struct group *group = &siblings->groups[i];
-        if (same_streams(group, streams, count)) {
-            group->used = ++siblings->uses;
-            return group;
+    for (uint32_t i = 0; siblings && i < siblings->capacity; i++)
+        if (same_streams(&siblings->groups[i], streams, count)) {
+            siblings->groups[i].used = ++siblings->uses;
+            return &siblings->groups[i];
         }
-        if (group->used < place->used)
-            place = group;
-    }
+    struct group *place = siblings ? get_place(core) : NULL;
     if (!place) {
         core->broken = true;
         return NULL;
@@ -118,7 +145,7 @@ static struct group *get_group(struct worker_core *core, const uint32_t *streams
 
 static struct group *find_group(const struct worker_core *core, uint32_t id)
 {
-    for (int i = 0; core->siblings && i < GROUPS; i++)
+    for (uint32_t i = 0; core->siblings && i < core->siblings->capacity; i++)
         if (id != 0 && core->siblings->groups[i].id == id)
             return &core->siblings->groups[i];
     return NULL;
@@ -126,7 +153,7 @@ static struct group *find_group(const struct worker_core *core, uint32_t id)
 
 void worker_siblings_forget(struct worker_core *core, uint32_t stream)
 {
-    for (int i = 0; core->siblings && i < GROUPS; i++) {
+    for (uint32_t i = 0; core->siblings && i < core->siblings->capacity; i++) {
         struct group *group = &core->siblings->groups[i];
         for (uint32_t m = 0; m < group->count; m++)
             if (group->streams[m] == stream) {
@@ -210,12 +237,22 @@ static bool may_join(struct worker_core *core, int64_t now_ns, const struct work
     return candidate->next_use != WORKER_CLAIMS_NEVER;
 }
 
+/* Memory that what goes along must leave: for a block in each free place, and for the next one of every place. */
+static uint64_t kept_bytes(const struct worker_core *core)
+{
+    uint64_t most = 0, places = core->options.making_max;
+    for (uint32_t i = 0; i < core->stream_capacity; i++)
+        if (core->streams[i] && core->streams[i]->live && core->streams[i]->block_bytes > most)
+            most = core->streams[i]->block_bytes;
+    return worker_arena_round(most) * (2 * places - worker_block_makings(core));
+}
+
 /* Those used soonest, as far as there is memory for all of them. */
 static uint32_t find_candidates(struct worker_core *core, int64_t now_ns, uint32_t index,
                                 struct candidate *found)
 {
     const struct worker_block *block = worker_block_at(core, index);
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, left = core->arena.free_bytes + core->evictable_bytes, keep = kept_bytes(core);
     uint32_t count = 0, kept = 0;
     for (uint32_t i = 0; i < core->stream_capacity; i++) {
         struct candidate candidate = {.stream = i};
@@ -231,7 +268,7 @@ static uint32_t find_candidates(struct worker_core *core, int64_t now_ns, uint32
     }
     for (; kept < count; kept++) {
         bytes += worker_arena_round(core->streams[found[kept].stream]->block_bytes);
-        if (!worker_block_room(core, now_ns, bytes, found[kept].next_use + 1))
+        if (left < bytes + keep || !worker_block_room(core, now_ns, bytes, found[kept].next_use + 1))
             break;
     }
     return kept;
@@ -349,5 +386,7 @@ void worker_siblings_join(struct worker_core *core, int64_t now_ns, uint32_t ind
 
 void worker_siblings_fini(struct worker_core *core)
 {
+    if (core->siblings)
+        free(core->siblings->groups);
     free(core->siblings);
 }

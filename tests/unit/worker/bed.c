@@ -27,7 +27,7 @@ void bed_start_learning(struct bed *bed, int blocks, uint32_t making_max, uint32
                                           .learn_blocks = 2,
                                           .learn_again = learn_again};
     assert_int_equal(worker_core_create(&bed->core, &options, NULL), BASE_OK);
-    for (int s = 0; s < 3; s++) {
+    for (int s = 0; s < BED_STREAMS; s++) {
         struct scheduler_stream *stream = &bed->streams[s];
         memset(stream->hash, 0xa0 + s, sizeof stream->hash);
         memset(stream->family, 0xb0 + s, sizeof stream->family);

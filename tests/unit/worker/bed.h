@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A bed for the worker's machine: up to three streams, some connections, and a book of all that it answered. */
+/* A bed for the worker's machine: some streams, some connections, and a book of all that it answered. */
 #ifndef TESTS_UNIT_WORKER_BED_H
 #define TESTS_UNIT_WORKER_BED_H
 
@@ -8,6 +8,7 @@
 #define BED_REQUESTS 4096
 #define BED_MAKING 64
 #define BED_SENDS 1024
+#define BED_STREAMS 6
 #define BED_ME 7
 #define BED_OTHER 9
 #define BED_MS INT64_C(1000000)
@@ -27,7 +28,7 @@ struct bed_request {
 struct bed {
     struct worker_core *core;
     int64_t now_ns;
-    struct scheduler_stream streams[3]; /* [0] uses the epoch, [1] does not, [2] does */
+    struct scheduler_stream streams[BED_STREAMS]; /* all use the epoch, but [1] */
     struct bed_request requests[BED_REQUESTS];
     uint64_t next_request;
     struct worker_action making[BED_MAKING];

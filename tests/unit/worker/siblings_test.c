@@ -219,7 +219,7 @@ static void test_memory_is_taken_from_what_is_used_later_only(void **state)
     (void)state;
     static const uint64_t staged[2][3] = {{0, 1, 2}, {0, 9, 10}};
     for (int later = 0; later < 2; later++) {
-        uint64_t connection = begin(4, 4);
+        uint64_t connection = begin(4, 1);
         learn(connection);
         mark(connection, 1, 2, 0); /* nobody wants these of stream 1 */
         for (int i = 0; i < 4; i++) {
@@ -243,7 +243,7 @@ static void test_memory_is_taken_from_what_is_used_later_only(void **state)
 static void test_evicted_before_its_use_is_made_again(void **state)
 {
     (void)state;
-    uint64_t connection = begin(4, 4);
+    uint64_t connection = begin(4, 1);
     learn(connection);
     get(connection, 0, 1, 6);
     bed_make_all(&bed);
@@ -490,7 +490,7 @@ static void test_what_goes_along_is_paid_for_when_it_is_asked_for(void **state)
 static void test_the_cost_is_borne_by_those_that_went(void **state)
 {
     (void)state;
-    uint64_t connection = begin(4, 4);
+    uint64_t connection = begin(4, 1);
     memcpy(bed.streams[2].family, bed.streams[0].family, sizeof bed.streams[2].family);
     bed_add_stream(&bed, 2);
     bed_plan(&bed, 2, 3, 1);
@@ -527,7 +527,8 @@ static void test_the_cost_is_borne_by_those_that_went(void **state)
     bed.now_ns += WORKER_TICK_MS * BED_MS;
     worker_core_tick(bed.core, bed.now_ns);
     bed_take(&bed);
-    assert_in_range(next->wait_ms, (7 + 500 / 8) / 2 - 1, (7 + 500 / 8) / 2 + 1); /* half of a block's mean */
+    assert_int_equal(bed.making_count, 3); /* half of three parts, each the block's mean */
+    assert_in_range(next->wait_ms, (7 + 500 / 8) * 3 / 2 - 1, (7 + 500 / 8) * 3 / 2 + 1);
     bed_make_all(&bed);
     bed_stop(&bed);
 }
@@ -559,6 +560,104 @@ static void test_what_goes_along_did_not_queue(void **state)
     assert_true(queue_ms[1] > 40 && queue_ms[0] > 0.99 * queue_ms[1]);
 }
 
+/* Streams of one family that were not met by begin(), with a job each. */
+static void add_siblings(uint64_t connection, int from, int to)
+{
+    static const char *const jobs[BED_STREAMS] = {"a", "b", "c", "d", "e", "f"};
+    for (int s = from; s < to; s++) {
+        memcpy(bed.streams[s].family, bed.streams[0].family, sizeof bed.streams[s].family);
+        bed.streams[s].items = bed.streams[0].items;
+        bed_add_stream(&bed, s);
+        bed_plan(&bed, s, 3, 1);
+        bed_open(&bed, connection, s, jobs[s], 0);
+        for (uint64_t block = 0; block < LEARN; block++) {
+            get(connection, s, 0, block);
+            bed_make_all(&bed);
+            bed_send_all(&bed);
+        }
+        mark(connection, s, 1, 0);
+    }
+}
+
+/* Staging of little more than a block for each of four places: what goes along takes no room that "c" of another stream needs at
+ * once, in the fourth place and when the first is free again, its rows still being sent. */
+static void test_urgent_blocks_find_room(void **state)
+{
+    (void)state;
+    static const int together[17] = {[9] = 1, [10] = 2, [11] = 3, 3, 3, 3, 3, 3};
+    for (int blocks = 5; blocks <= 16; blocks++) {
+        uint64_t connection = begin(blocks, 4);
+        bed_add_stream(&bed, 2);
+        bed_plan(&bed, 2, 3, 1);
+        bed_open(&bed, connection, 2, "c", 0);
+        learn(connection);
+        for (uint64_t block = 3; block < 6; block++)
+            get(connection, 0, 1, block);
+        assert_int_equal(bed.together, together[blocks]);
+        get(connection, 2, 0, 0);
+        assert_int_equal(state_of(2, 0, 0), WORKER_MAKING);
+        get(connection, 2, 0, 1);
+        assert_int_equal(state_of(2, 0, 1), WORKER_QUEUED);
+        bed_made(&bed, 0, BASE_OK);
+        assert_int_equal(state_of(2, 0, 1), WORKER_MAKING);
+        bed_make_all(&bed);
+        bed_stop(&bed);
+    }
+}
+
+/* Twenty sets, of three out of six streams, take turns; together costs what it costs alone: known for each after two blocks. */
+static void test_what_many_sets_cost_is_remembered(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 2 * LEARN };
+    uint64_t connection = begin_with(512, 1, 8 * 1024, 1000), block = LEARN;
+    learn(connection);
+    add_siblings(connection, 2, BED_STREAMS);
+    bed.together_cpu_ns = 24 * BED_MS;
+    for (int round = 0, before = bed.together; round < ROUNDS; round++, before = bed.together) {
+        int sets = 0;
+        for (unsigned set = 0; set < 1u << BED_STREAMS; set++) {
+            if (__builtin_popcount(set) != 3)
+                continue;
+            for (int s = 0; s < BED_STREAMS; s++) /* others have passed it */
+                mark(connection, s, 1, (block + (set >> s & 1 ? 0 : 1)) * 8);
+            get(connection, __builtin_ctz(set), 1, block++);
+            bed_make_all(&bed);
+            bed_send_all(&bed);
+            sets++;
+        }
+        assert_int_equal(sets, 20);
+        assert_int_equal(bed.together - before, round < LEARN ? 2 * sets : 0);
+    }
+    struct worker_counts counts;
+    worker_core_counts(bed.core, bed.now_ns, &counts);
+    assert_int_equal(counts.sibling_sets_forgotten, 0);
+    bed_stop(&bed);
+}
+
+/* Two blocks of a second together: one that is in the making has half of it before it, the next one all of it. */
+static void test_estimates_are_of_the_whole_making(void **state)
+{
+    (void)state;
+    uint64_t connection = begin_with(256, 1, 8 * 1024, 1000), pair[2];
+    learn(connection);
+    for (uint64_t block = LEARN; block < 40; block++) {
+        get(connection, 0, 1, block);
+        take_pair(pair);
+        make_at_cost(pair[0], 1000);
+        make_at_cost(pair[1], 1000);
+        bed_send_all(&bed);
+    }
+    struct bed_request *making = get(connection, 0, 1, 40), *queued = get(connection, 0, 1, 41);
+    assert_in_range(queued->wait_ms, 950, 1050);
+    bed.now_ns += WORKER_TICK_MS * BED_MS;
+    worker_core_tick(bed.core, bed.now_ns);
+    bed_take(&bed);
+    assert_in_range(making->wait_ms, 450, 550);
+    bed_make_all(&bed);
+    bed_stop(&bed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -578,6 +677,9 @@ int main(void)
         cmocka_unit_test(test_nothing_goes_along_for_who_stands_still),
         cmocka_unit_test(test_a_fellow_of_what_goes_along_does_not_starve),
         cmocka_unit_test(test_what_goes_along_did_not_queue),
+        cmocka_unit_test(test_urgent_blocks_find_room),
+        cmocka_unit_test(test_what_many_sets_cost_is_remembered),
+        cmocka_unit_test(test_estimates_are_of_the_whole_making),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,6 +152,9 @@ static enum mr_code check_finish(const struct mr_finish *finish, struct mr_error
                                 mr_dtype_name(finish->dtype));
     if (!floats && (finish->normalizes || finish->erase_p > 0 || mixes))
         return ingest_error_set(error, MR_INVALID, "ingest: Normalize and batch ops need a float dtype");
+    if (finish->views > 1)
+        return ingest_error_set(error, MR_UNSUPPORTED, "ingest: %u views of a sample: it takes one",
+                                finish->views);
     if (mixes && finish->classes == 0)
         return ingest_error_set(error, MR_INVALID, "ingest: MixUp and CutMix need the number of classes");
     return MR_OK;

@@ -284,19 +284,42 @@ static enum base_code read_text(const char *text, size_t size, struct scheduler_
 
 /* ---- options ---- */
 
-static enum base_code keep_encoded(struct scheduler_pipeline *pipeline, const char *value,
-                                   struct base_error *error)
+/* Options that add an op to section sample: its first argument is their value. */
+static const struct {
+    const char *key;
+    enum scheduler_op_kind kind;
+    const char *without; /* the value that means: no such op. NULL: none */
+} added[] = {{"keep_encoded", SCHEDULER_OP_ENCODED, NULL}, {"views", SCHEDULER_OP_VIEWS, "1"}};
+
+/* Gives that op its value, and a place before those of higher rank if it does not stand there yet. */
+static enum base_code set_added(struct scheduler_pipeline *pipeline, int option, const char *value,
+                                struct base_error *error)
 {
-    if (pipeline->sample_count == SCHEDULER_PIPELINE_OPS)
-        return base_error_set(error, BASE_TOO_LARGE,
-                              "option keep_encoded: more than %d ops in section sample",
-                              SCHEDULER_PIPELINE_OPS);
-    struct scheduler_op *op = &pipeline->sample[pipeline->sample_count];
-    scheduler_ops_init(op, SCHEDULER_OP_ENCODED);
-    enum base_code code = scheduler_ops_set(op, 0, value, strlen(value), error);
+    enum scheduler_op_kind kind = added[option].kind;
+    struct scheduler_op made, *op = pipeline->sample, *end = op + pipeline->sample_count;
+    while (op < end && scheduler_ops_row(op->kind)->rank < scheduler_ops_row(kind)->rank)
+        op++;
+    bool there = op < end && op->kind == kind;
+    if (added[option].without && strcmp(value, added[option].without) == 0) {
+        if (there) {
+            memmove(op, op + 1, (size_t)(end - op - 1) * sizeof *op);
+            memset(end - 1, 0, sizeof *op);
+            pipeline->sample_count--;
+        }
+        return BASE_OK;
+    }
+    scheduler_ops_init(&made, kind);
+    enum base_code code = scheduler_ops_set(&made, 0, value, strlen(value), error);
     if (code)
-        return base_error_prefix(error, code, "option keep_encoded");
-    pipeline->sample_count++;
+        return base_error_prefix(error, code, "option %s", added[option].key);
+    if (!there && pipeline->sample_count == SCHEDULER_PIPELINE_OPS)
+        return base_error_set(error, BASE_TOO_LARGE, "option %s: more than %d ops in section sample",
+                              added[option].key, SCHEDULER_PIPELINE_OPS);
+    if (!there) {
+        memmove(op + 1, op, (size_t)(end - op) * sizeof *op);
+        pipeline->sample_count++;
+    }
+    *op = made;
     return BASE_OK;
 }
 
@@ -308,8 +331,9 @@ static enum base_code apply_option(struct scheduler_pipeline *pipeline, const ch
         return base_error_set(error, BASE_INVALID, "option '%.*s': not KEY=VALUE", SHOWN_MAX,
                               option ? option : "");
     size_t key_size = (size_t)(equals - option);
-    if (key_size == strlen("keep_encoded") && memcmp(option, "keep_encoded", key_size) == 0)
-        return keep_encoded(pipeline, equals + 1, error);
+    for (size_t i = 0; i < sizeof added / sizeof added[0]; i++)
+        if (key_size == strlen(added[i].key) && memcmp(option, added[i].key, key_size) == 0)
+            return set_added(pipeline, (int)i, equals + 1, error);
     bool met = false;
     for (int s = 0; s < SCHEDULER_SECTIONS; s++) {
         int *count = NULL;
@@ -383,6 +407,18 @@ static enum base_code check_sample(const struct scheduler_pipeline *pipeline, in
     return BASE_OK;
 }
 
+static enum base_code check_views(struct scheduler_pipeline *pipeline, struct base_error *error)
+{
+    const struct scheduler_op *views = find_op(pipeline->sample, pipeline->sample_count, SCHEDULER_OP_VIEWS);
+    for (int i = 0; i < pipeline->sample_count; i++)
+        pipeline->uses_randomness |= scheduler_ops_row(pipeline->sample[i].kind)->random;
+    pipeline->views = views ? (uint32_t)views->args[0] : 1;
+    if (views && !pipeline->uses_randomness)
+        return base_error_set(error, BASE_INVALID,
+                              "pipeline: section sample: Views: no op draws, all views would be the same");
+    return BASE_OK;
+}
+
 /* Normalize and the batch ops work on floats. */
 static bool makes_floats(const struct scheduler_pipeline *pipeline)
 {
@@ -431,12 +467,22 @@ static void add_field(struct scheduler_pipeline *pipeline, const char *name, enu
     pipeline->row_bytes += field->max_bytes;
 }
 
+/* A field of one view's dims: fields of all views have one more in front. */
+static void add_view_field(struct scheduler_pipeline *pipeline, const char *name, enum scheduler_dtype dtype,
+                           int rank, const int64_t *dims)
+{
+    int64_t all[SCHEDULER_FIELD_DIMS] = {pipeline->views};
+    int more = pipeline->views > 1;
+    memcpy(all + more, dims, (size_t)rank * sizeof *dims);
+    add_field(pipeline, name, dtype, rank + more, all);
+}
+
 static void derive(struct scheduler_pipeline *pipeline, int64_t side)
 {
-    add_field(pipeline, "image", SCHEDULER_U8, 3, (int64_t[]){side, side, 3});
+    add_view_field(pipeline, "image", SCHEDULER_U8, 3, (int64_t[]){side, side, 3});
     add_field(pipeline, "label", SCHEDULER_I64, 0, NULL);
-    add_field(pipeline, "box", SCHEDULER_I32, 1, (int64_t[]){4});
-    add_field(pipeline, "flip", SCHEDULER_U8, 0, NULL);
+    add_view_field(pipeline, "box", SCHEDULER_I32, 1, (int64_t[]){4});
+    add_view_field(pipeline, "flip", SCHEDULER_U8, 0, (int64_t[]){0});
     const struct scheduler_op *encoded =
         find_op(pipeline->sample, pipeline->sample_count, SCHEDULER_OP_ENCODED);
     if (encoded) {
@@ -445,8 +491,6 @@ static void derive(struct scheduler_pipeline *pipeline, int64_t side)
         field->ragged = true;
         field->dims[0] = -1;
     }
-    for (int i = 0; i < pipeline->sample_count; i++)
-        pipeline->uses_randomness |= scheduler_ops_row(pipeline->sample[i].kind)->random;
     pipeline->shuffle = pipeline->uses_randomness;
     pipeline->block_rows = BLOCK_ROWS_MAX;
     while (pipeline->block_rows > 1 && pipeline->block_rows * pipeline->row_bytes > BLOCK_BYTES_MAX)
@@ -467,6 +511,8 @@ enum base_code scheduler_pipeline_parse(const char *text, const char *const *opt
         code = apply_option(pipeline, options[i], error);
     if (!code)
         code = check_sample(pipeline, &side, error);
+    if (!code)
+        code = check_views(pipeline, error);
     if (!code)
         code = check_finish(pipeline, error);
     if (!code)

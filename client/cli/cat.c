@@ -136,22 +136,34 @@ static enum base_code add_fields(struct output *out, const struct mr_batch *batc
 
 /* ---- rows ---- */
 
-/* The draws of row `i`, null where the pipeline makes none. */
+/* Value `at` of a fixed field of draws: those of dims [dim, rank) are an array each; no array for one value alone. */
+static void put_draw(struct base_json *json, const char *key, const struct mr_field *field, int dim,
+                     uint64_t at)
+{
+    if (dim == field->rank) {
+        if (field->dtype == MR_I32)
+            base_json_int(json, key, ((const int32_t *)field->data)[at]);
+        else
+            base_json_uint(json, key, ((const uint8_t *)field->data)[at]);
+        return;
+    }
+    base_json_array(json, key);
+    for (uint64_t i = 0; i < (uint64_t)field->dims[dim]; i++)
+        put_draw(json, NULL, field, dim + 1, at * (uint64_t)field->dims[dim] + i);
+    base_json_array_end(json);
+}
+
+/* The draws of row `i`, null where they are not sent. */
 static void put_draws(struct base_json *json, const struct mr_batch *batch, uint64_t i)
 {
-    const struct mr_field *box = mr_batch_field(batch, "box"), *flip = mr_batch_field(batch, "flip");
-    if (box) {
-        base_json_array(json, "box");
-        for (int k = 0; k < 4; k++)
-            base_json_int(json, NULL, ((const int32_t *)box->data)[4 * i + (uint64_t)k]);
-        base_json_array_end(json);
-    } else {
-        base_json_text(json, "box", NULL);
+    static const char *const names[] = {"box", "flip"};
+    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
+        const struct mr_field *field = mr_batch_field(batch, names[n]);
+        if (field)
+            put_draw(json, names[n], field, 1, i);
+        else
+            base_json_text(json, names[n], NULL);
     }
-    if (flip)
-        base_json_uint(json, "flip", ((const uint8_t *)flip->data)[i]);
-    else
-        base_json_text(json, "flip", NULL);
 }
 
 static enum base_code add_row(struct output *out, const struct mr_batch *batch, uint64_t i,

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { TRIES = 10, ERASE = 0, MIX = 1 };
+enum { TRIES = 10, ERASE = 0, MIX = 1 /* ERASE of view v > 0: 1 + v */ };
 
 static const enum mr_dtype dtypes[] = {MR_U8, MR_F32, MR_F16, MR_BF16}; /* the words of ToDtype */
 
@@ -60,7 +60,8 @@ enum base_code client_draw_finish(struct mr_finish *finish, const struct schedul
                                   uint32_t classes, uint64_t seed, struct base_error *error)
 {
     bool known = true;
-    *finish = (struct mr_finish){.size = sizeof *finish, .dtype = MR_U8, .classes = classes, .seed = seed};
+    *finish = (struct mr_finish){
+        .size = sizeof *finish, .dtype = MR_U8, .classes = classes, .seed = seed, .views = pipeline->views};
     for (int i = 0; i < pipeline->finish_count; i++)
         known &= take_op(finish, &pipeline->finish[i]);
     for (int i = 0; i < pipeline->batch_count; i++)
@@ -96,19 +97,21 @@ static bool try_size(const struct mr_finish *finish, const double log_ratio[2], 
     return true;
 }
 
-static struct mr_box erase(const struct mr_finish *finish, uint64_t key, uint32_t row, int32_t height,
-                           int32_t width)
+/* An image as large as `whole`. */
+static struct mr_box erase(const struct mr_finish *finish, uint64_t key, uint32_t row, uint32_t view,
+                           struct mr_box whole)
 {
+    uint32_t op = view == 0 ? ERASE : MIX + view;
     double log_ratio[2] = {base_math_log(finish->erase_ratio[0]), base_math_log(finish->erase_ratio[1])};
-    if (base_philox_double(base_philox_draw(key, ERASE, 0, row), 0) >= finish->erase_p)
+    if (base_philox_double(base_philox_draw(key, op, 0, row), 0) >= finish->erase_p)
         return (struct mr_box){0};
     for (uint32_t t = 1; t <= TRIES; t++) {
-        struct mr_box box = {.height = height, .width = width};
-        if (!try_size(finish, log_ratio, base_philox_draw(key, ERASE, t, row), &box))
+        struct mr_box box = whole;
+        if (!try_size(finish, log_ratio, base_philox_draw(key, op, t, row), &box))
             continue;
         uint64_t index = 2 * (uint64_t)row;
-        box.top = (int32_t)base_philox_below(key, ERASE, index, (uint64_t)(height - box.height) + 1);
-        box.left = (int32_t)base_philox_below(key, ERASE, index + 1, (uint64_t)(width - box.width) + 1);
+        box.top = (int32_t)base_philox_below(key, op, index, (uint64_t)(whole.height - box.height) + 1);
+        box.left = (int32_t)base_philox_below(key, op, index + 1, (uint64_t)(whole.width - box.width) + 1);
         return box;
     }
     return (struct mr_box){0};
@@ -160,29 +163,34 @@ static void draw_mix(const struct mr_finish *finish, uint64_t key, int32_t heigh
     draw->partner_share = (float)(1.0 - lambda);
 }
 
-static void pair(const struct mr_batch *batch, struct mr_row_draw *rows)
+static void pair(const struct mr_batch *batch, uint32_t views, struct mr_row_draw *images)
 {
-    int32_t first = -1, before = -1;
+    int32_t first = -1, before = -1, step = (int32_t)views;
     for (int32_t row = 0; row < (int32_t)batch->rows; row++) {
-        rows[row].partner = row;
+        images[row * step].partner = row * step;
         if (!batch->valid[row])
             continue;
-        rows[row].partner = before < 0 ? row : before;
+        images[row * step].partner = (before < 0 ? row : before) * step;
         first = first < 0 ? row : first;
         before = row;
     }
     if (first >= 0)
-        rows[first].partner = before;
+        images[first * step].partner = before * step;
+    for (int32_t image = 0; image < (int32_t)batch->rows * step; image++)
+        images[image].partner = images[image - image % step].partner + image % step;
 }
 
 void mr_finish_draw(const struct mr_finish *finish, const struct mr_batch *batch, int32_t height,
-                    int32_t width, struct mr_batch_draw *draw, struct mr_row_draw *rows)
+                    int32_t width, struct mr_batch_draw *draw, struct mr_row_draw *images)
 {
+    uint32_t views = finish->views ? finish->views : 1;
+    struct mr_box whole = {.height = height, .width = width};
     uint64_t first = batch->rows > 0 ? batch->row[0].position : 0;
     uint64_t key = base_philox_sample_key(finish->seed, first, batch->stream_epoch, UINT64_MAX);
     draw_mix(finish, key, height, width, draw);
-    pair(batch, rows);
-    for (uint32_t row = 0; row < batch->rows; row++)
-        rows[row].erased = batch->valid[row] && finish->erase_p > 0 ? erase(finish, key, row, height, width)
-                                                                    : (struct mr_box){0};
+    pair(batch, views, images);
+    for (uint32_t i = 0; i < batch->rows * views; i++)
+        images[i].erased = batch->valid[i / views] && finish->erase_p > 0
+                               ? erase(finish, key, i / views, i % views, whole)
+                               : (struct mr_box){0};
 }

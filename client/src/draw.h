@@ -5,10 +5,11 @@
  *
  * Packing, fixed for ever (base/philox.h): the batch's key is base_philox_sample_key(seed, first position, stream epoch,
  * occurrence 2^64 - 1), which no sample has.
- *   RandomErasing, op 0, view = row: draw 0: double 0 < p erases; draws 1..10, a try each: double 0 the area, double 1 the
- *     logarithm of the ratio; top and left: base_philox_below(domain 0, index 2 * row and 2 * row + 1)
+ *   RandomErasing, op 0 (of view v > 0: op 1 + v), the word `view` is the row: draw 0: double 0 < p erases; draws 1..10, a try each: double 0 the area, double 1 the
+ *     logarithm of the ratio; top and left: base_philox_below(domain op, index 2 * row and 2 * row + 1)
  *   mixing, op 1: draw 0: double 0 < .5 is MixUp where both could be, double 1 < p mixes; draw 1: double 0 is lambda, which
- *     Beta(1,1) makes uniform; CutMix's centre: base_philox_below(domain 1, index 0 (x) and 1 (y))
+ *     Beta(1,1) makes uniform; CutMix's centre: base_philox_below(domain 1, index 0 (x) and 1 (y)); all
+ *     views of a row alike, so that its label fits each of them
  */
 #ifndef CLIENT_DRAW_H
 #define CLIENT_DRAW_H

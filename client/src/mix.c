@@ -16,7 +16,7 @@ static void put(void *out, enum mr_dtype dtype, size_t at, float value)
         ((uint16_t *)out)[at] = (uint16_t)client_finish_encode(dtype, value);
 }
 
-/* One row, and what its pixels are made of. */
+/* One image, and what its pixels are made of. */
 struct row {
     const struct client_finish *finish;
     const uint8_t *own, *other; /* bytes of the row and of its partner */
@@ -102,12 +102,17 @@ static void mix_row(const struct client_mix *mix, const struct client_finish *fi
         mix_pixels(&row, MR_BF16);
 }
 
+static uint32_t views_of(const struct client_mix *mix)
+{
+    return mix->views ? mix->views : 1;
+}
+
 void client_mix_images(const struct client_mix *mix, const struct client_finish *finish, const uint8_t *in,
                        void *out)
 {
-    for (uint32_t row = 0; row < mix->count; row++)
-        if (mix->rows[row].erased.height > 0 || mix->draw.mix != MR_MIX_NONE)
-            mix_row(mix, finish, row, in, out);
+    for (uint32_t i = 0; i < mix->count * views_of(mix); i++)
+        if (mix->rows[i].erased.height > 0 || mix->draw.mix != MR_MIX_NONE)
+            mix_row(mix, finish, i, in, out);
 }
 
 static float one_hot(int64_t label, uint32_t class)
@@ -117,9 +122,10 @@ static float one_hot(int64_t label, uint32_t class)
 
 void client_mix_labels(const struct client_mix *mix, const int64_t *labels, uint32_t classes, float *out)
 {
+    uint32_t views = views_of(mix);
     for (uint32_t row = 0; row < mix->count; row++) {
-        int32_t partner = mix->rows[row].partner;
-        bool mixed = mix->draw.mix != MR_MIX_NONE && partner != (int32_t)row;
+        uint32_t partner = (uint32_t)mix->rows[row * views].partner / views;
+        bool mixed = mix->draw.mix != MR_MIX_NONE && partner != row;
         for (uint32_t class = 0; class < classes; class ++, out++) {
             *out = one_hot(labels[row], class);
             if (mixed)

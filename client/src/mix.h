@@ -10,8 +10,8 @@
 
 struct client_mix {
     struct mr_batch_draw draw;
-    const struct mr_row_draw *rows;
-    uint32_t count; /* rows */
+    const struct mr_row_draw *rows; /* of each image */
+    uint32_t count, views;          /* rows; images of each (0: 1) */
     int32_t height, width;
 };
 

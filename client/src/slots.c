@@ -120,7 +120,8 @@ static bool allocate_slot(struct client_slots *slots, struct client_slot_memory 
         return false;
     memset(memory->chunk, 0, slots->chunk_bytes); /* takes the pages now, not in the first step */
     lay_out(slots, memory);
-    if (slots->draws && !(memory->draws = calloc(slots->batch, sizeof *memory->draws)))
+    if (slots->draws &&
+        !(memory->draws = calloc((size_t)slots->batch * slots->asked.views, sizeof *memory->draws)))
         return false;
     for (int s = 0; s < slots->fields.count; s++) {
         if (!slots->fields.sent[s].ragged)
@@ -236,15 +237,15 @@ static void mask_labels(const struct client_slots *slots, struct client_slot_mem
 static void describe_finished(const struct client_slots *slots, const struct client_slot_memory *memory,
                               struct mr_field *field)
 {
-    int64_t height = field->dims[1], width = field->dims[2], channels = field->dims[3];
+    int64_t *dims = field->dims + field->rank - 3, height = dims[0], width = dims[1], channels = dims[2];
     field->dtype = slots->finish.dtype;
     field->data = memory->finished;
     field->bytes *= mr_dtype_bytes(slots->finish.dtype);
     if (!slots->finish.channels_first)
         return;
-    field->dims[1] = channels;
-    field->dims[2] = height;
-    field->dims[3] = width;
+    dims[0] = channels;
+    dims[1] = height;
+    dims[2] = width;
 }
 
 static void describe_mixed(const struct client_slots *slots, const struct client_slot_memory *memory,
@@ -302,10 +303,11 @@ static void run_finish(struct client_slots *slots, struct client_slot_memory *me
     const uint8_t *in = memory->values[slots->image];
     struct client_mix mix = {.rows = memory->draws,
                              .count = batch->rows,
-                             .height = (int32_t)image->dims[0],
-                             .width = (int32_t)image->dims[1]};
-    client_finish_run(&slots->finish, in, memory->finished, batch->rows,
-                      image_values(slots) / CLIENT_FINISH_CHANNELS);
+                             .views = slots->asked.views,
+                             .height = (int32_t)image->dims[image->rank - 3],
+                             .width = (int32_t)image->dims[image->rank - 2]};
+    client_finish_run(&slots->finish, in, memory->finished, (size_t)mix.count * mix.views,
+                      (size_t)mix.height * (size_t)mix.width);
     if (!slots->draws)
         return;
     mr_finish_draw(&slots->asked, batch, mix.height, mix.width, &mix.draw, memory->draws);

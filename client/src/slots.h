@@ -44,7 +44,7 @@ struct client_slot_memory {
     int64_t *offsets[CLIENT_FIELDS];  /* ragged: [batch + 1], for the trainer */
     uint8_t *finished;                /* images after the finish and batch sections; NULL: none */
     uint8_t *mixed;                   /* labels after MixUp or CutMix; NULL: none */
-    struct mr_row_draw *draws;        /* [batch]; NULL: no batch op */
+    struct mr_row_draw *draws;        /* [batch * views]; NULL: no batch op */
     struct client_batch batch;
 };
 

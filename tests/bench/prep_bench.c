@@ -82,7 +82,7 @@ static void run_decode(struct bench *bench, const struct file *file, uint64_t ke
     struct transform_box box = {.width = (int32_t)info.width, .height = (int32_t)info.height};
     if (bench->pipeline->random_crop_op >= 0)
         box = transform_crop_random(&bench->pipeline->range, box.width, box.height, key,
-                                    (uint32_t)bench->pipeline->random_crop_op);
+                                    (uint32_t)bench->pipeline->random_crop_op, 0);
     struct decode_region region = {.left = (uint32_t)box.left,
                                    .top = (uint32_t)box.top,
                                    .right = (uint32_t)(box.left + box.width),

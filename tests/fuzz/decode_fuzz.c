@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIDE = 24, IMAGE_BYTES = 3 * SIDE * SIDE };
+enum { SIDE = 24, VIEWS = 2, IMAGE_BYTES = VIEWS * 3 * SIDE * SIDE };
 
 static struct pipeline *pipeline;
 static struct pipeline_scratch *scratch;
@@ -22,7 +22,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argc;
     (void)argv;
     static const char *const text =
-        "sample: Decode(max_pixels=200000) RandomResizedCrop(size=24,filter=bicubic) RandomHorizontalFlip";
+        "sample: Decode(max_pixels=200000) RandomResizedCrop(size=24,filter=bicubic) RandomHorizontalFlip "
+        "Views(count=2)";
     struct scheduler_pipeline parsed;
     if (scheduler_pipeline_parse(text, NULL, 0, &parsed, NULL) != BASE_OK ||
         pipeline_create(&pipeline, &parsed, NULL) != BASE_OK ||
@@ -34,7 +35,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 static enum pipeline_verdict run(const uint8_t *bytes, size_t size, uint64_t key, enum pipeline_verdict known,
                                  uint8_t *image)
 {
-    uint8_t label[8], box[16], flip[1];
+    uint8_t label[8], box[16 * VIEWS], flip[VIEWS];
     struct pipeline_row row = {.field = {image, label, box, flip}};
     struct pipeline_input input = {.bytes = bytes, .size = size, .sample_key = key, .known = known};
     enum pipeline_verdict verdict;

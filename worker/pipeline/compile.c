@@ -51,6 +51,8 @@ static bool take_op(struct pipeline *pipeline, const struct scheduler_op *op, in
         pipeline->flip_probability = args[0];
         pipeline->flip_op = index;
         return sized;
+    case SCHEDULER_OP_VIEWS:
+        return sized && (uint32_t)args[0] == pipeline->parsed.views;
     case SCHEDULER_OP_ENCODED:
         pipeline->encoded_max_bytes = (uint64_t)args[0];
         return true;
@@ -67,7 +69,8 @@ static enum base_code check_fields(struct pipeline *pipeline, struct base_error 
     pipeline->box_field = field_index(parsed, "box");
     pipeline->flip_field = field_index(parsed, "flip");
     pipeline->encoded_field = field_index(parsed, "encoded");
-    uint64_t image_bytes = 3 * (uint64_t)pipeline->size * (uint64_t)pipeline->size;
+    pipeline->view_bytes = 3 * (size_t)pipeline->size * (size_t)pipeline->size;
+    uint64_t image_bytes = pipeline->view_bytes * parsed->views;
     if (pipeline->image_field < 0 || parsed->fields[pipeline->image_field].max_bytes != image_bytes)
         return base_error_set(error, BASE_INVALID, "pipeline: the field image must have %llu bytes",
                               (unsigned long long)image_bytes);

@@ -11,7 +11,7 @@
 #include "worker/transform/crop.h"
 #include "worker/transform/resize.h"
 
-/* Decode [Resize] (RandomResizedCrop | CenterCrop) [RandomHorizontalFlip] [Encoded]; absent ops are -1
+/* Decode [Resize] (RandomResizedCrop | CenterCrop) [RandomHorizontalFlip] [Views] [Encoded]; absent ops are -1
  * (index) or 0. */
 struct pipeline {
     struct scheduler_pipeline parsed;
@@ -24,11 +24,15 @@ struct pipeline {
     double flip_probability;
     int image_field, label_field, box_field, flip_field, encoded_field; /* index in the row; -1: not there */
     uint64_t encoded_max_bytes;
+    size_t view_bytes; /* of the field image, one view */
 };
+
+#define PIPELINE_MEMBERS                                                                                     \
+    (PIPELINE_SIBLINGS * SCHEDULER_PIPELINE_VIEWS) /* views made of one decode, at most */
 
 struct pipeline_scratch {
     struct decode_image *image;
-    struct transform_resize *resize[PIPELINE_SIBLINGS];
+    struct transform_resize *resize[PIPELINE_MEMBERS];
 };
 
 struct pipeline_geometry {

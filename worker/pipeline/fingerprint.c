@@ -17,7 +17,7 @@ struct prints {
     struct pipeline pipeline; /* without `encoded`: it is a copy of bytes */
     struct pipeline_scratch *scratch;
     struct pipeline_row row;
-    uint8_t *image, label[8], box[16], flip[1];
+    uint8_t *image, label[8], box[16 * SCHEDULER_PIPELINE_VIEWS], flip[SCHEDULER_PIPELINE_VIEWS];
     size_t image_bytes;
 };
 
@@ -60,8 +60,9 @@ static enum base_code add_row(struct prints *prints, const struct pipeline_input
     base_buffer_put_u8(&prints->hashed, (uint8_t)verdict);
     if (code == BASE_BAD_SAMPLE)
         return BASE_OK;
-    base_buffer_put(&prints->hashed, prints->box, sizeof prints->box);
-    base_buffer_put(&prints->hashed, prints->flip, sizeof prints->flip);
+    size_t views = prints->pipeline.parsed.views;
+    base_buffer_put(&prints->hashed, prints->box, 16 * views);
+    base_buffer_put(&prints->hashed, prints->flip, views);
     uint8_t pixels[BASE_SHA256_BYTES];
     base_hash_sha256(prints->image, prints->image_bytes, pixels);
     base_buffer_put(&prints->hashed, pixels, sizeof pixels);

@@ -82,7 +82,7 @@ enum base_code pipeline_scratch_create_kernel(struct pipeline_scratch **scratch,
     if (!made)
         return base_error_set(error, BASE_NO_MEMORY, "prep scratch: out of memory");
     enum base_code code = decode_image_create(&made->image, error);
-    for (int i = 0; i < PIPELINE_SIBLINGS && code == BASE_OK; i++)
+    for (int i = 0; i < PIPELINE_MEMBERS && code == BASE_OK; i++)
         code = transform_resize_create(&made->resize[i], kernel, error);
     if (code != BASE_OK) {
         pipeline_scratch_destroy(made);
@@ -102,7 +102,7 @@ void pipeline_scratch_destroy(struct pipeline_scratch *scratch)
     if (!scratch)
         return;
     decode_image_destroy(scratch->image);
-    for (int i = 0; i < PIPELINE_SIBLINGS; i++)
+    for (int i = 0; i < PIPELINE_MEMBERS; i++)
         transform_resize_destroy(scratch->resize[i]);
     free(scratch);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One item's bytes to a row of each of several pipelines; to one, mostly.
+ * One item's bytes to a row of each of several pipelines; to one, mostly. A row is of one view or several, each with draws of
+ * its own: a member is one view of one sibling.
  *
  * 1. known bad, or longer than its field allows: refused, nothing decoded
  * 2. header: format, size, pixel cap
  * 3. geometry: the ops become one plan (crop, resize, window, flip), random ones by draws of the sample's key
- * 4. rows stream from the decoder through a resize into the row: the region that the siblings need between them, or all
- *    when the item is not known to be good. Siblings whose plans differ in nothing but the flip have one resize: the
+ * 4. rows stream from the decoder through a resize into the row: the region that the members need between them, or all
+ *    when the item is not known to be good. Members whose plans differ in nothing but the flip have one resize: the
  *    first makes the image, the others copy it. The same region out of more decoded pixels is the same bits, and so
  *    is the mirror image of a resize
  * 5. the verdict: what the decoder said; label, box and flip beside the image
@@ -17,15 +18,16 @@
 #include <limits.h>
 #include <string.h>
 
-/* Siblings that decode alike. */
+/* Views of siblings that decode alike. */
 struct group {
     struct pipeline_scratch *scratch;
     struct member {
         struct pipeline_sibling *sibling;
+        uint32_t view;
         struct pipeline_geometry geometry;
         struct transform_resize_needs needs; /* in the image */
         int first;                           /* who resizes for it: itself, or an earlier one */
-    } member[PIPELINE_SIBLINGS];
+    } member[PIPELINE_MEMBERS];
     int count;
     bool whole, warned;
 };
@@ -54,19 +56,21 @@ static enum pipeline_verdict verdict_of(enum decode_cause cause)
 
 /* ---- geometry ---- */
 
-/* The ops of this sample as one plan. BASE_BAD_SAMPLE only if a resized side passes 31 bits. */
-static enum base_code draw_geometry(const struct pipeline *pipeline, const struct decode_info *info,
-                                    uint64_t sample_key, struct pipeline_geometry *geometry,
+/* The ops of this member as one plan. BASE_BAD_SAMPLE only if a resized side passes 31 bits. */
+static enum base_code draw_geometry(struct member *member, const struct decode_info *info,
                                     struct base_error *error)
 {
+    const struct pipeline *pipeline = member->sibling->pipeline;
+    struct pipeline_geometry *geometry = &member->geometry;
     struct transform_resize_plan *plan = &geometry->plan;
+    uint64_t sample_key = member->sibling->input.sample_key;
     int32_t width = (int32_t)info->width, height = (int32_t)info->height;
     *geometry = (struct pipeline_geometry){.box = {.height = height, .width = width}};
     plan->filter = pipeline->filter;
     plan->order = pipeline->order;
     if (pipeline->random_crop_op >= 0)
         geometry->box = transform_crop_random(&pipeline->range, width, height, sample_key,
-                                              (uint32_t)pipeline->random_crop_op);
+                                              (uint32_t)pipeline->random_crop_op, member->view);
     int64_t out_width = plan->input_width = geometry->box.width;
     int64_t out_height = plan->input_height = geometry->box.height;
     if (pipeline->random_crop_op >= 0) {
@@ -88,7 +92,7 @@ static enum base_code draw_geometry(const struct pipeline *pipeline, const struc
                                           .height = pipeline->size,
                                           .width = pipeline->size};
     if (pipeline->flip_op >= 0) {
-        struct base_philox draw = base_philox_draw(sample_key, (uint32_t)pipeline->flip_op, 0, 0);
+        struct base_philox draw = base_philox_draw(sample_key, (uint32_t)pipeline->flip_op, 0, member->view);
         plan->flip = base_philox_double(draw, 0) < pipeline->flip_probability;
     }
     return BASE_OK;
@@ -100,13 +104,11 @@ static void draw_all(struct group *group, const struct decode_info *info)
     int kept = 0;
     for (int i = 0; i < group->count; i++) {
         struct member *member = &group->member[kept];
-        struct pipeline_sibling *sibling = group->member[i].sibling;
-        member->sibling = sibling;
-        if (draw_geometry(sibling->pipeline, info, sibling->input.sample_key, &member->geometry,
-                          &sibling->error) == BASE_OK)
+        *member = group->member[i];
+        if (draw_geometry(member, info, &member->sibling->error) == BASE_OK)
             kept++;
         else
-            sibling->verdict = PIPELINE_BAD_PIXELS;
+            member->sibling->verdict = PIPELINE_BAD_PIXELS;
     }
     group->count = kept;
 }
@@ -139,7 +141,7 @@ static void find_firsts(struct group *group)
 static uint8_t *image_of(const struct member *member)
 {
     const struct pipeline_sibling *sibling = member->sibling;
-    return sibling->row->field[sibling->pipeline->image_field];
+    return sibling->row->field[sibling->pipeline->image_field] + member->view * sibling->pipeline->view_bytes;
 }
 
 static enum base_code begin_resizes(struct group *group, struct decode_region *region,
@@ -242,21 +244,29 @@ static enum base_code decode_and_resize(struct group *group, enum pipeline_verdi
     return code;
 }
 
-static void put_draws(const struct pipeline *pipeline, const struct pipeline_input *input,
-                      const struct pipeline_geometry *geometry, struct pipeline_row *row)
+static void put_draws(const struct member *member)
 {
-    const struct transform_box *box = &geometry->box;
-    if (pipeline->label_field >= 0)
-        base_set_u64(row->field[pipeline->label_field], (uint64_t)input->label);
+    const struct pipeline *pipeline = member->sibling->pipeline;
+    const struct transform_box *box = &member->geometry.box;
+    struct pipeline_row *row = member->sibling->row;
     if (pipeline->flip_field >= 0)
-        row->field[pipeline->flip_field][0] = geometry->plan.flip;
+        row->field[pipeline->flip_field][member->view] = member->geometry.plan.flip;
     if (pipeline->box_field >= 0) {
-        uint8_t *at = row->field[pipeline->box_field];
+        uint8_t *at = row->field[pipeline->box_field] + (size_t)16 * member->view;
         base_set_u32(at, (uint32_t)box->top);
         base_set_u32(at + 4, (uint32_t)box->left);
         base_set_u32(at + 8, (uint32_t)box->height);
         base_set_u32(at + 12, (uint32_t)box->width);
     }
+}
+
+static void put_item(const struct pipeline_sibling *sibling)
+{
+    const struct pipeline *pipeline = sibling->pipeline;
+    const struct pipeline_input *input = &sibling->input;
+    struct pipeline_row *row = sibling->row;
+    if (pipeline->label_field >= 0)
+        base_set_u64(row->field[pipeline->label_field], (uint64_t)input->label);
     if (pipeline->encoded_field >= 0) {
         memcpy(row->field[pipeline->encoded_field], input->bytes, input->size);
         row->ragged_length[pipeline->encoded_field] = (uint32_t)input->size;
@@ -282,10 +292,13 @@ static void run_group(struct group *group)
                            : code != BASE_OK       ? PIPELINE_UNKNOWN
                            : group->warned         ? PIPELINE_WARNED
                                                    : PIPELINE_GOOD;
-        if (code == BASE_OK)
-            put_draws(sibling->pipeline, &sibling->input, &member->geometry, sibling->row);
-        else
+        if (code != BASE_OK) {
             sibling->error = error;
+            continue;
+        }
+        put_draws(member);
+        if (member->view == 0)
+            put_item(sibling);
     }
 }
 
@@ -334,7 +347,8 @@ int pipeline_siblings_run(struct pipeline_scratch *scratch, struct pipeline_sibl
                 continue;
             done[other] = true;
             siblings[other].shared = group.count > 0;
-            group.member[group.count++].sibling = &siblings[other];
+            for (uint32_t view = 0; view < siblings[other].pipeline->parsed.views; view++)
+                group.member[group.count++] = (struct member){.sibling = &siblings[other], .view = view};
             group.whole = group.whole || siblings[other].input.known != PIPELINE_GOOD;
         }
         if (group.count == 0)

@@ -33,11 +33,11 @@ static struct transform_box fallback(const struct transform_crop_range *range, i
 }
 
 struct transform_box transform_crop_random(const struct transform_crop_range *range, int32_t width,
-                                           int32_t height, uint64_t sample_key, uint32_t op)
+                                           int32_t height, uint64_t sample_key, uint32_t op, uint32_t view)
 {
     double area = (double)width * (double)height;
     for (uint32_t t = 0; t < TRIES; t++) {
-        struct base_philox draw = base_philox_draw(sample_key, op, t, 0);
+        struct base_philox draw = base_philox_draw(sample_key, op, t, view);
         double target = area * between(range->scale_min, range->scale_max, base_philox_double(draw, 0));
         double ratio =
             base_math_exp(between(range->log_ratio_min, range->log_ratio_max, base_philox_double(draw, 1)));
@@ -49,8 +49,9 @@ struct transform_box transform_crop_random(const struct transform_crop_range *ra
                                     .height = (int32_t)base_math_round(h)};
         if (box.width < 1 || box.width > width || box.height < 1 || box.height > height)
             continue;
-        box.top = (int32_t)base_philox_below(sample_key, op, 0, (uint64_t)(height - box.height) + 1);
-        box.left = (int32_t)base_philox_below(sample_key, op, 1, (uint64_t)(width - box.width) + 1);
+        uint64_t index = 2 * (uint64_t)view;
+        box.top = (int32_t)base_philox_below(sample_key, op, index, (uint64_t)(height - box.height) + 1);
+        box.left = (int32_t)base_philox_below(sample_key, op, index + 1, (uint64_t)(width - box.width) + 1);
         return box;
     }
     return fallback(range, width, height);

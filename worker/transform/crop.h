@@ -16,12 +16,12 @@ struct transform_crop_range {
 };
 
 /*
- * The box of RandomResizedCrop in an image of width x height. Draws of op `op` for `sample_key`
- * (base/philox.h): try t = 0..9: base_philox_draw(op, t): double 0 gives the area, double 1 the logarithm of
- * the ratio; top and left: base_philox_below(domain op, index 0 and 1) in [0, H-h] and [0, W-w].
+ * The box of RandomResizedCrop in an image of width x height. Draws of op `op` for `sample_key` and `view`
+ * (base/philox.h): try t = 0..9: base_philox_draw(op, t, view): double 0 gives the area, double 1 the logarithm of
+ * the ratio; top and left: base_philox_below(domain op, index 2 * view and 2 * view + 1) in [0, H-h] and [0, W-w].
  */
 struct transform_box transform_crop_random(const struct transform_crop_range *range, int32_t width,
-                                           int32_t height, uint64_t sample_key, uint32_t op);
+                                           int32_t height, uint64_t sample_key, uint32_t op, uint32_t view);
 
 /* First pixel of a window of `size` in the middle of `length`: int(round((length - size) / 2.0)) when it
  * fits, else minus the padding torchvision puts before ((size - length) // 2). */

@@ -261,14 +261,16 @@ struct mr_finish {
     double mixup_p, cutmix_p; /* 0: none; both: a coin says which of them, batch by batch */
     uint32_t classes; /* with mixup or cutmix labels are float32 [rows, classes]; all 0 for a label outside */
     uint64_t seed;    /* of the stream */
+    uint32_t views;   /* of a sample: with several, images are [rows, views, ...]; 0: 1 */
 };
 MR_API enum mr_code mr_job_finish(struct mr_job *job, struct mr_finish *finish, struct mr_error *error);
 
 struct mr_box {
     int32_t top, left, height, width; /* height 0: none */
 };
-struct mr_row_draw {
-    int32_t partner;      /* the valid row before it (of the first: the last); itself: not mixed */
+struct mr_row_draw { /* of an image: row * views + view */
+    int32_t
+        partner; /* the same view of the valid row before it (of the first: the last); itself: not mixed */
     struct mr_box erased; /* to 0 */
 };
 enum mr_mix { MR_MIX_NONE, MR_MIX_UP, MR_MIX_CUT };
@@ -278,9 +280,9 @@ struct mr_batch_draw {
     struct mr_box cut;          /* MR_MIX_CUT: these values are the partner's */
 };
 /* What chance decides for a batch of images of height x width, a pure function of (seed, stream epoch, first position):
- * fills *draw and rows[batch->rows]. Rows that are not valid are neither erased nor mixed. */
+ * fills *draw and images[batch->rows * views]. Rows that are not valid are neither erased nor mixed. */
 MR_API void mr_finish_draw(const struct mr_finish *finish, const struct mr_batch *batch, int32_t height,
-                           int32_t width, struct mr_batch_draw *draw, struct mr_row_draw *rows);
+                           int32_t width, struct mr_batch_draw *draw, struct mr_row_draw *images);
 
 /* Name (path in the dataset), size and label of an item, from the manifest's pages, pulled and verified on
  * demand. */

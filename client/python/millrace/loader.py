@@ -58,7 +58,8 @@ class Loader:
         transforms: a preset ("imagenet_train", "imagenet_eval"), pipeline text, or a list of ops, each text or (name, arguments).
         options: arguments of the transforms' ops, for instance {"size": 128} or {"keep_encoded": 200_000}.
         fields: names of what is wanted. ("image", "label") gives a tuple, others give a dictionary. "index" is the item shown.
-        views: of each sample; 1 is what this build can.
+        views: of each sample, 1 to 8, each with draws of its own; with several, images are [rows, views, channels, height, width]. The first
+            view is what ``views=1`` gives.
         device: "cpu".
         dtype: of images: "uint8" (as sent, not normalised), "float32", "float16", "bfloat16"; None: as the transforms say.
         layout: "NHWC" or "NCHW"; None: as the transforms say; of uint8, NHWC. uint8 in NCHW is a view of NHWC memory (torch's channels_last).
@@ -86,8 +87,8 @@ class Loader:
                  weight: float = 1.0, epochs: Optional[int] = None, map: Optional[Callable[[Any], Any]] = None, arrays: Optional[str] = None, look_ahead: int = 3,
                  timeout: Optional[float] = 120.0, secret_file: Optional[str] = None, ledger: Optional[str] = None,
                  accept_new_bits: bool = False) -> None:
-        if views != 1:
-            raise UnsupportedError(f"views={views}: this build makes one view of a sample")
+        if not 1 <= views <= 8:
+            raise InvalidError(f"views={views}: must be 1 to 8")
         if str(device) != "cpu":
             raise UnsupportedError(f"device={str(device)!r}: the package does not bring batches to a GPU by gpu_ingest yet; use "
                                    "device='cpu' and move tensors yourself")
@@ -99,6 +100,8 @@ class Loader:
             raise InvalidError(f"epochs={epochs}: at least one, or None")
         if replicas > 1 and join != "now":
             raise InvalidError(f"join={join!r} with replicas: they might begin at different places; use join='now'")
+        if views > 1:
+            options = {**(options or {}), "views": views}
         self._recipe = recipe.make(transforms, options, dtype, layout)
         self._names = (fields,) if isinstance(fields, str) else tuple(fields)
         if len(set(self._names)) != len(self._names) or not self._names:

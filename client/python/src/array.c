@@ -186,20 +186,22 @@ static PyObject *array_repr(PyObject *self)
     return repr;
 }
 
-/* NHWC memory as NCHW: another view of the same bytes. */
+/* NHWC memory as NCHW, or N views of HWC as of CHW: another view of the same bytes. */
 static PyObject *array_channels_first(PyObject *self, PyObject *ignored)
 {
-    static const int order[] = {0, 3, 1, 2};
+    static const int order[] = {2, 0, 1};
     struct python_array *array = array_of(self);
+    int images = array->rank - 3; /* dimensions before those of an image */
     (void)ignored;
-    if (array->rank != 4) {
-        PyErr_SetString(PyExc_ValueError, "channels_first: the array has not 4 dimensions");
+    if (images < 1) {
+        PyErr_SetString(PyExc_ValueError, "channels_first: the array has not 4 dimensions or more");
         return NULL;
     }
-    struct python_array *view = new_array(array->lease, array->data, array->dtype, 4);
-    for (int i = 0; view && i < 4; i++) {
-        view->shape[i] = array->shape[order[i]];
-        view->strides[i] = array->strides[order[i]];
+    struct python_array *view = new_array(array->lease, array->data, array->dtype, array->rank);
+    for (int i = 0; view && i < array->rank; i++) {
+        int from = i < images ? i : images + order[i - images];
+        view->shape[i] = array->shape[from];
+        view->strides[i] = array->strides[from];
     }
     return (PyObject *)(void *)view;
 }
@@ -261,7 +263,8 @@ static PyMethodDef methods[] = {
      "A DLPack capsule of the same memory, which it keeps."},
     {"__dlpack_device__", array_dlpack_device, METH_NOARGS, "(1, 0): CPU."},
     {"channels_first", array_channels_first, METH_NOARGS,
-     "The NCHW view of an NHWC array: the same memory, other strides."},
+     "The NCHW view of an NHWC array (or [N, views, C, H, W] of [N, views, H, W, C]): the same memory, other "
+     "strides."},
     {NULL, NULL, 0, NULL},
 };
 

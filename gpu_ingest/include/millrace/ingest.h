@@ -94,7 +94,7 @@ struct mr_ingest_options {
     void (*batch_release)(struct mr_batch *batch);
 };
 
-/* The device must live longer. MR_NO_MEMORY says how much was asked for. */
+/* The device must live longer. MR_NO_MEMORY says how much was asked for; MR_UNSUPPORTED: several views of a sample. */
 MR_API enum mr_code mr_ingest_create(struct mr_ingest **ingest, struct mr_device *device,
                                      const struct mr_ingest_options *options, struct mr_error *error);
 /* Waits for what is under way, also on the streams given to mr_ingest_release. Its batches must not be used any more. NULL

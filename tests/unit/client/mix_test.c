@@ -191,6 +191,49 @@ static void test_rows_not_valid_stay(void **state)
         assert_true(sample.mixed[2 * CLASSES + c] == 0);
 }
 
+/* The first view is what one view is; the others are erased by draws of their own, and mixed alike, with one label. */
+static void test_views(void **state)
+{
+    enum { VIEWS = 3, IMAGE = HEIGHT * WIDTH * 3 };
+    struct mr_finish asked = asked_for(0.5, 1, 1);
+    struct client_finish finish;
+    int other = 0;
+    (void)state;
+    client_finish_init(&finish, &asked);
+    for (uint64_t b = 0; b < 20; b++) {
+        struct sample one;
+        static uint8_t in[VIEWS * VALUES];
+        static uint32_t out[VIEWS * VALUES];
+        struct mr_row_draw draws[VIEWS * ROWS];
+        struct client_mix mix = {
+            .rows = draws, .count = ROWS, .views = VIEWS, .height = HEIGHT, .width = WIDTH};
+        float mixed[ROWS * CLASSES];
+        asked.views = 0;
+        make(&one, b * ROWS, 0, ROWS, b % 2 ? 1u << 4 : 0);
+        run(&one, &asked);
+        for (int i = 0; i < VIEWS * ROWS; i++) /* each view of a row holds the same bytes */
+            memcpy(in + i * IMAGE, one.in + i / VIEWS * IMAGE, IMAGE);
+        asked.views = VIEWS;
+        mr_finish_draw(&asked, &one.batch, HEIGHT, WIDTH, &mix.draw, draws);
+        client_finish_run(&finish, in, out, (size_t)VIEWS * ROWS, HEIGHT * WIDTH);
+        client_mix_images(&mix, &finish, in, out);
+        client_mix_labels(&mix, one.labels, CLASSES, mixed);
+        assert_memory_equal(&mix.draw, &one.mix.draw, sizeof mix.draw);
+        assert_memory_equal(mixed, one.mixed, sizeof mixed);
+        for (int i = 0; i < VIEWS * ROWS; i++) {
+            const struct mr_row_draw *row = &one.draws[i / VIEWS];
+            assert_int_equal(draws[i].partner, row->partner * VIEWS + i % VIEWS);
+            if (i % VIEWS > 0) {
+                other += memcmp(&draws[i].erased, &row->erased, sizeof row->erased) != 0;
+                continue;
+            }
+            assert_memory_equal(&draws[i].erased, &row->erased, sizeof row->erased);
+            assert_memory_equal(out + i * IMAGE, one.out + i / VIEWS * IMAGE, IMAGE * sizeof out[0]);
+        }
+    }
+    assert_true(other > 20 * ROWS);
+}
+
 static int dump(const char *path)
 {
     static const enum mr_dtype dtypes[] = {MR_F32, MR_F16, MR_BF16};
@@ -233,6 +276,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_draws_depend_on_seed_epoch_and_position_alone),
         cmocka_unit_test(test_frequencies),
         cmocka_unit_test(test_rows_not_valid_stay),
+        cmocka_unit_test(test_views),
     };
     if (argc == 3 && strcmp(argv[1], "--dump") == 0)
         return dump(argv[2]);

@@ -73,7 +73,8 @@ RECIPES = [
 
 # Arguments of a Loader that are refused before anything is connected.
 REFUSED = [
-    (dict(views=2), NotImplementedError, "views=2"),
+    (dict(views=0), ValueError, "views=0"),
+    (dict(views=9), ValueError, "views=9: must be 1 to 8"),
     (dict(device="cuda:0"), NotImplementedError, "gpu_ingest"),
     (dict(batch_size=0), ValueError, "batch_size=0"),
     (dict(batch_size=65536), ValueError, "65536"),

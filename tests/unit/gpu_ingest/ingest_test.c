@@ -581,6 +581,12 @@ static void test_options_refused(void **state)
         if (!strstr(error.text, rows[i].says))
             fail_msg("row %zu: \"%s\" does not say \"%s\"", i, error.text, rows[i].says);
     }
+    struct mr_ingest *ingest = NULL;
+    good.views = 2;
+    assert_int_equal(
+        mr_ingest_create(&ingest, device,
+                         &(struct mr_ingest_options){sizeof rows[0].options, &good, 4, 8, 8, 0, NULL}, NULL),
+        MR_UNSUPPORTED);
     mr_ingest_destroy(NULL);
     assert_int_equal(mr_device_close(&device), MR_OK);
 }

@@ -77,7 +77,7 @@ static void boxes_lie_inside_and_fill_their_range(void **state)
     int at_top = 0, at_end = 0;
     enum { BOXES = 20000, WIDTH = 40, HEIGHT = 30 };
     for (uint64_t key = 0; key < BOXES; key++) {
-        struct transform_box box = transform_crop_random(&range, WIDTH, HEIGHT, key, 1);
+        struct transform_box box = transform_crop_random(&range, WIDTH, HEIGHT, key, 1, 0);
         assert_true(box.top >= 0 && box.left >= 0 && box.height > 0 && box.width > 0);
         assert_true(box.top + box.height <= HEIGHT && box.left + box.width <= WIDTH);
         double ratio = (double)box.width / box.height;
@@ -106,7 +106,7 @@ static void the_fallback_is_torchvisions(void **state)
     struct transform_crop_range range = with_logs((struct transform_crop_range){
         .scale_min = 5, .scale_max = 6, .ratio_min = 3.0 / 4, .ratio_max = 4.0 / 3});
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct transform_box box = transform_crop_random(&range, rows[i].width, rows[i].height, i, 1);
+        struct transform_box box = transform_crop_random(&range, rows[i].width, rows[i].height, i, 1, 0);
         assert_memory_equal(&box, &rows[i].want, sizeof box);
     }
 }
@@ -117,7 +117,7 @@ static void a_mad_range_still_gives_a_box(void **state)
     struct transform_crop_range range = with_logs((struct transform_crop_range){
         .scale_min = 1e-9, .scale_max = 1e9, .ratio_min = 1e-3, .ratio_max = 1e3});
     for (uint64_t key = 0; key < 1000; key++) {
-        struct transform_box box = transform_crop_random(&range, 65500, 2, key, 1);
+        struct transform_box box = transform_crop_random(&range, 65500, 2, key, 1, 0);
         assert_true(box.top >= 0 && box.left >= 0 && box.height >= 1 && box.width >= 1);
         assert_true(box.top + box.height <= 2 && box.left + box.width <= 65500);
     }

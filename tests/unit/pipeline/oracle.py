@@ -3,7 +3,7 @@
 """Compares rows and decoded images with Pillow's, to the last bit.
 
 usage: oracle.py ROW_DUMP SUITE [KERNEL...]
-SUITE: eval, train, filters, pillow13 (images of imagenet-mini), png (made here) or trouble (trouble/images). Each KERNEL is run
+SUITE: eval, train, views, filters, pillow13 (images of imagenet-mini), png (made here) or trouble (trouble/images). Each KERNEL is run
 and compared; none: the best one. The data is in $MILLRACE_TEST_DATA, else beside the repository in shared/data; without it
 the exit status is 77.
 
@@ -152,6 +152,14 @@ def suite_train(program, kernel):
     return ok
 
 
+def suite_views(program, kernel):
+    ok = True
+    for known in [], ["--good"]:
+        ok &= compare(program, photographs(4), kernel + known + ["imagenet_train", "views=8"],
+                      lambda image, row: expected_train(image, row, 224, resize_classic, Image.BILINEAR))
+    return ok
+
+
 def suite_filters(program, kernel):
     ok = True
     for name, kind in FILTERS.items():
@@ -286,7 +294,7 @@ def suite_trouble(program, kernel):
     return wrong == 0 and rows == 5 * len(paths)
 
 
-SUITES = {"eval": suite_eval, "train": suite_train, "filters": suite_filters, "pillow13": suite_pillow13, "png": suite_png,
+SUITES = {"eval": suite_eval, "train": suite_train, "views": suite_views, "filters": suite_filters, "pillow13": suite_pillow13, "png": suite_png,
           "trouble": suite_trouble}
 
 

@@ -2,7 +2,7 @@
 /*
  * What the oracle compares: reads paths from standard input and writes, for each of them and each epoch, one line
  *   path TAB code TAB verdict TAB top left height width flip TAB width height TAB bytes TAB error text
- * and then that many bytes of RGB. With --decode the whole decoded image, else the row of a pipeline.
+ * and then that many bytes of RGB. With --decode the whole decoded image, else the row of a pipeline; each view as if it were a row.
  */
 #include "worker/pipeline/compiled.h"
 
@@ -83,20 +83,21 @@ static void dump_row(struct dump *dump, const char *path, const struct pipeline_
 {
     struct base_error error = {0};
     struct pipeline_row row = {0};
-    uint32_t box[4] = {0};
-    size_t out = dump->parsed.fields[dump->pipeline->image_field].max_bytes;
+    size_t out = dump->pipeline->view_bytes;
     for (int i = 0; i < dump->parsed.field_count; i++)
         row.field[i] = calloc(1, dump->parsed.fields[i].max_bytes);
     enum pipeline_verdict verdict;
     enum base_code code = pipeline_run(dump->pipeline, dump->scratch, input, &row, &verdict, &error);
     if (code != BASE_OK)
         out = 0;
-    for (int i = 0; i < 4; i++)
-        box[i] = base_get_u32(row.field[dump->pipeline->box_field] + 4 * i);
-    printf("%s\t%s\t%s\t%u %u %u %u %u\t0 0\t%zu\t%s\n", path, base_error_name(code),
-           pipeline_verdict_name(verdict), box[0], box[1], box[2], box[3],
-           row.field[dump->pipeline->flip_field][0], out, code ? error.text : "");
-    fwrite(row.field[dump->pipeline->image_field], 1, out, stdout);
+    for (uint32_t view = 0; view < dump->parsed.views; view++) {
+        const uint8_t *box = row.field[dump->pipeline->box_field] + 16 * view;
+        printf("%s\t%s\t%s\t%u %u %u %u %u\t0 0\t%zu\t%s\n", path, base_error_name(code),
+               pipeline_verdict_name(verdict), base_get_u32(box), base_get_u32(box + 4),
+               base_get_u32(box + 8), base_get_u32(box + 12), row.field[dump->pipeline->flip_field][view],
+               out, code ? error.text : "");
+        fwrite(row.field[dump->pipeline->image_field] + view * out, 1, out, stdout);
+    }
     for (int i = 0; i < dump->parsed.field_count; i++)
         free(row.field[i]);
 }

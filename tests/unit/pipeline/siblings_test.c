@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { FIELD_BYTES = 3 * 64 * 64 + 20000 };
+enum { FIELD_BYTES = 3 * 64 * 64 + 30000 };
 
 static const char *const texts[] = {
     "sample: Decode RandomResizedCrop(size=40) RandomHorizontalFlip",
@@ -29,6 +29,8 @@ static const char *const texts[] = {
     "sample: Decode Resize(size=48) CenterCrop(size=40) RandomHorizontalFlip",
     "sample: Decode CenterCrop(size=64)", /* wider than some: padded */
     "sample: Decode(max_pixels=2000) RandomResizedCrop(size=40)",
+    "sample: Decode RandomResizedCrop(size=40) RandomHorizontalFlip Views(count=2)", /* the first, and another view */
+    "sample: Decode CenterCrop(size=40) RandomHorizontalFlip Views(count=8)", /* one resize for all */
 };
 enum { PIPELINES = sizeof texts / sizeof texts[0] };
 

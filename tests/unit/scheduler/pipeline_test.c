@@ -47,6 +47,16 @@ static void presets_and_texts_have_one_canonical_form(void **state)
     canonical("batch: | finish: Layout | sample: Decode() CenterCrop@1(size=2.24e2)", NULL,
               DECODE "CenterCrop@1(size=224) | finish: Layout@1(order=NCHW) | batch:");
     canonical("imagenet_eval", "keep_encoded=1000", EVAL " Encoded@1(max_bytes=1000)" FINISH);
+    canonical("sample: Decode Resize(size=256) CenterCrop(size=224) Encoded(max_bytes=9)", "keep_encoded=8",
+              EVAL " Encoded@1(max_bytes=8) | finish: | batch:");
+    canonical("imagenet_train", "views=1", TRAIN FINISH);
+    canonical("imagenet_train", "views=8", TRAIN " Views@1(count=8)" FINISH);
+    canonical("sample: Decode RandomResizedCrop(size=224) RandomHorizontalFlip Encoded(max_bytes=9)",
+              "views=2", TRAIN " Views@1(count=2) Encoded@1(max_bytes=9) | finish: | batch:");
+    canonical("sample: Decode RandomResizedCrop(size=224) RandomHorizontalFlip Views(count=3)", "views=2",
+              TRAIN " Views@1(count=2) | finish: | batch:");
+    canonical("sample: Decode RandomResizedCrop(size=224) RandomHorizontalFlip Views(count=3)", "views=1",
+              TRAIN " | finish: | batch:");
     canonical("sample: Decode CenterCrop(size=8) RandomHorizontalFlip(p=-0)", NULL,
               DECODE "CenterCrop@1(size=8) RandomHorizontalFlip@1(p=0) | finish: | batch:");
     canonical(
@@ -152,10 +162,16 @@ static const struct {
     {"imagenet_eval", "scale_min=3", BASE_INVALID, {"'scale_min'", "no op"}},
     {"imagenet_eval", "size=-1", BASE_INVALID, {"option", "Resize", "size=-1"}},
     {"imagenet_eval", "keep_encoded=no", BASE_INVALID, {"keep_encoded", "not a number"}},
-    {"sample: Decode CenterCrop(size=8) Encoded(max_bytes=9)",
-     "keep_encoded=9",
+    {"imagenet_train", "views=9", BASE_INVALID, {"option views", "count=9", "2 to 8"}},
+    {"imagenet_train", "views=0", BASE_INVALID, {"option views", "count=0"}},
+    {"imagenet_train", "views=", BASE_INVALID, {"option views", "not a number"}},
+    {"imagenet_eval", "views=2", BASE_INVALID, {"Views", "no op draws"}},
+    {"sample: Decode RandomResizedCrop(size=8) Views", NULL, BASE_INVALID, {"Views needs count="}},
+    {"sample: Decode RandomResizedCrop(size=8) Views(count=1)", NULL, BASE_INVALID, {"2 to 8"}},
+    {"sample: Decode RandomResizedCrop(size=8) Views(count=2) RandomHorizontalFlip",
+     NULL,
      BASE_INVALID,
-     {"Encoded cannot"}},
+     {"cannot stand after Views"}},
 };
 
 static void wrong_texts_are_refused_with_op_argument_and_offset(void **state)
@@ -216,6 +232,17 @@ static void rows_and_blocks_have_the_stated_size(void **state)
     assert_true(p.fields[4].ragged && p.fields[4].dims[0] == -1 && p.fields[4].max_bytes == 1000);
     assert_int_equal(p.row_bytes, 32 * 32 * 3 + 25 + 1000);
     assert_int_equal(p.block_rows, 256);
+    options[0] = "views=3";
+    assert_int_equal(scheduler_pipeline_parse("imagenet_train", options, 1, &p, NULL), BASE_OK);
+    assert_int_equal(p.views, 3);
+    assert_int_equal(p.row_bytes, 3 * (224 * 224 * 3 + 16 + 1) + 8);
+    assert_int_equal(p.block_rows, 4);
+    static const int ranks[] = {4, 0, 2, 1};
+    static const int64_t dims[4][4] = {{3, 224, 224, 3}, {0}, {3, 4}, {3}};
+    for (int f = 0; f < p.field_count; f++) {
+        assert_int_equal(p.fields[f].rank, ranks[f]);
+        assert_memory_equal(p.fields[f].dims, dims[f], sizeof dims[f]);
+    }
     assert_int_equal(scheduler_pipeline_parse("sample: Decode CenterCrop(size=4096)", NULL, 0, &p, NULL),
                      BASE_OK);
     assert_int_equal(p.block_rows, 1);

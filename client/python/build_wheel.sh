@@ -26,6 +26,10 @@ event=$(ldd "$(unzip_extension)" | awk '$1 ~ /^libevent_core/ {print $3}')
 cp "$event" "$work/lib"
 python "$here/older_glibc.py" "$work/lib/${event##*/}" GLIBC_2.36 arc4random arc4random_buf
 LD_LIBRARY_PATH="$work/lib" auditwheel repair --plat "manylinux_2_34_$(uname -m)" --wheel-dir "$work/repaired" "$work"/raw/*.whl
+
+mapfile -t libraries < <(ldd "$work/unpacked/millrace/_core.abi3.so" | awk '$3 ~ /^\// {print $3}')
+python -m wheel unpack --dest "$work/licensed" "$work"/repaired/*.whl >/dev/null
+python "$here/licences.py" "$work"/licensed/* "${libraries[@]}"
 mkdir -p "$out"
-mv "$work"/repaired/*.whl "$out"
+python -m wheel pack --dest-dir "$out" "$work"/licensed/* >/dev/null
 ls -s --block-size=KiB "$out"/*.whl

@@ -195,7 +195,7 @@ static enum base_code start_makers(struct node *node, struct base_error *error)
                                           .io_threads = (int)settings->io_threads,
                                           .idle = settings->idle,
                                           .raw_bytes = settings->raw_bytes,
-                                          .staging = node->staging.memory,
+                                          .staging = &node->staging,
                                           .mailbox = node->mailbox,
                                           .events = &make_events,
                                           .context = node};

@@ -454,6 +454,14 @@ static void find(void *context, uint64_t item, const struct base_error *error)
     making->findings = finding;
 }
 
+static void prepare_memory(const struct worker_make *make, const struct worker_rows *rows)
+{
+    const struct worker_staging *staging = make->options.staging;
+    for (uint32_t i = 0; i < rows->block_count; i++)
+        worker_staging_prepare(staging, (uint64_t)(rows->blocks[i].bytes - staging->memory),
+                               rows->blocks[i].kit->layout.size);
+}
+
 static void run_prep(struct base_task *task, int thread)
 {
     struct making *making = (struct making *)((char *)task - offsetof(struct making, task));
@@ -461,6 +469,7 @@ static void run_prep(struct base_task *task, int thread)
     struct worker_rows *rows = making->rows;
     struct worker_rows_work work = {.scratch = make->scratch[thread], .bad = find, .context = making};
     int64_t begun_ns = base_clock_thread_cpu_ns();
+    prepare_memory(make, rows);
     for (uint32_t i = 0; i < rows->count && making->error.code == BASE_OK; i++)
         if (have_spares(making))
             worker_rows_make(rows, i, &work, &making->error);
@@ -482,7 +491,7 @@ static void run_prep(struct base_task *task, int thread)
 static void take_blocks(struct making *making, const struct worker_action *action,
                         struct worker_rows_block *rows)
 {
-    uint8_t *staging = making->make->options.staging;
+    uint8_t *staging = making->make->options.staging->memory;
     making->block_count = 1 + (uint32_t)action->sibling_count;
     making->blocks[0] = (struct making_block){action->stream, action->block, 0, action->cause, action->jobs};
     rows[0] = (struct worker_rows_block){action->stream, staging + action->offset};

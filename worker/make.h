@@ -18,6 +18,7 @@
 #include "base/metrics.h"
 #include "worker/core.h"
 #include "worker/kit.h"
+#include "worker/staging.h"
 
 #define WORKER_RAW_ITEM_BYTES                                                                                \
     (UINT64_C(256) << 20) /* of one item, where the raw budget is less: more is unavailable here */
@@ -34,9 +35,9 @@ struct worker_make_events {
 
 struct worker_make_options {
     int prep_threads, io_threads;
-    bool idle;          /* prep threads are SCHED_IDLE */
-    uint64_t raw_bytes; /* of items read and not yet made; one block may always go */
-    uint8_t *staging;   /* where offsets of blocks begin */
+    bool idle;                            /* prep threads are SCHED_IDLE */
+    uint64_t raw_bytes;                   /* of items read and not yet made; one block may always go */
+    const struct worker_staging *staging; /* where offsets of blocks begin */
     struct base_mailbox *mailbox;
     const struct worker_make_events *events;
     void *context;

@@ -65,8 +65,8 @@ static bool map(struct client_local *local, int fd)
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &stat) != 0 || stat.st_size <= 0)
         return false;
-    void *memory = mmap(NULL, (size_t)stat.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED)
+    void *memory = wire_local_map(fd, (uint64_t)stat.st_size, PROT_READ);
+    if (!memory)
         return false;
     local->memory = memory;
     local->size_bytes = (uint64_t)stat.st_size;

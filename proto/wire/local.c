@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 void wire_local_write(const struct wire_local_part *part, struct base_buffer *out)
@@ -64,6 +65,27 @@ enum base_code wire_done_read(const uint8_t *bytes, size_t size, uint64_t *loan,
     *loan = base_reader_u64(&reader);
     return base_reader_done(&reader) ? BASE_OK
                                      : base_error_set(error, BASE_CORRUPT, "DONE payload of %zu bytes", size);
+}
+
+/* A large page must lie at a multiple of its size here, as it does in the file. */
+void *wire_local_map(int fd, uint64_t size_bytes, int protection)
+{
+    int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+    uint64_t room_bytes = size_bytes + WIRE_LOCAL_PAGE_BYTES;
+    uint8_t *room = mmap(NULL, room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return NULL;
+    uint64_t before = -(uintptr_t)room % WIRE_LOCAL_PAGE_BYTES;
+    void *memory = mmap(room + before, size_bytes, protection, flags | MAP_FIXED, fd, 0);
+    if (memory == MAP_FAILED) {
+        munmap(room, room_bytes);
+        return NULL;
+    }
+    uint64_t small_end = (before + size_bytes + 4095) / 4096 * 4096;
+    if (before > 0)
+        munmap(room, before);
+    munmap(room + small_end, room_bytes - small_end);
+    return memory;
 }
 
 socklen_t wire_local_address(const uint8_t name[WIRE_LOCAL_NAME_BYTES], struct sockaddr_un *address)

@@ -43,6 +43,10 @@ enum base_code wire_local_read(const uint8_t *bytes, size_t size, uint64_t mappe
 void wire_done_write(uint64_t loan, struct base_buffer *out);
 enum base_code wire_done_read(const uint8_t *bytes, size_t size, uint64_t *loan, struct base_error *error);
 
+/* Maps the memory (fd -1: private memory) at an address where it can have large pages; NULL: errno says why not. */
+#define WIRE_LOCAL_PAGE_BYTES (UINT64_C(2) << 20)
+void *wire_local_map(int fd, uint64_t size_bytes, int protection);
+
 /* The Unix socket of that name: abstract, so that it ends with its worker. Returns the address's size. */
 socklen_t wire_local_address(const uint8_t name[WIRE_LOCAL_NAME_BYTES], struct sockaddr_un *address);
 /* The other end of that socket runs as our own user: nobody else's memory is given out or read. `pid`: its process, 0 where it

@@ -25,7 +25,7 @@ static struct {
     struct source_roots *roots;
     struct base_mailbox *mailbox;
     struct worker_make *make;
-    uint8_t *staging;
+    struct worker_staging staging;
     int made, findings;
     enum base_code codes[PLACES];
     uint64_t used[PLACES];
@@ -64,14 +64,14 @@ static void start(uint64_t raw_bytes)
     const char *const roots[] = {bed.dir};
     assert_int_equal(source_roots_open(&bed.roots, roots, 1, NULL, 0, NULL), BASE_OK);
     assert_int_equal(base_mailbox_create(&bed.mailbox, NULL), BASE_OK);
-    bed.staging = malloc(PLACES * (size_t)BLOCK_MAX_BYTES);
-    memset(bed.staging, 0xee, PLACES * (size_t)BLOCK_MAX_BYTES); /* whatever lay there before */
+    bed.staging.memory = malloc(PLACES * (size_t)BLOCK_MAX_BYTES);
+    memset(bed.staging.memory, 0xee, PLACES * (size_t)BLOCK_MAX_BYTES); /* whatever lay there before */
     bed.made = bed.findings = 0;
     struct worker_make_options options = {.prep_threads = 2,
                                           .io_threads = 3,
                                           .idle = true,
                                           .raw_bytes = raw_bytes,
-                                          .staging = bed.staging,
+                                          .staging = &bed.staging,
                                           .mailbox = bed.mailbox,
                                           .events = &events};
     assert_int_equal(worker_make_start(&bed.make, &options, NULL), BASE_OK);
@@ -83,7 +83,7 @@ static void stop(void)
     worker_make_stop(&bed.make);
     base_mailbox_destroy(bed.mailbox);
     source_roots_close(&bed.roots);
-    free(bed.staging);
+    free(bed.staging.memory);
     snprintf(command, sizeof command, "rm -rf %s", bed.dir);
     assert_int_equal(system(command), 0);
 }
@@ -121,7 +121,7 @@ static struct worker_kit *kit_of(struct worker_dataset *dataset, const char *tex
 
 static uint8_t *block_at(uint64_t block)
 {
-    return bed.staging + block * BLOCK_MAX_BYTES;
+    return bed.staging.memory + block * BLOCK_MAX_BYTES;
 }
 
 static void begin(struct worker_kit *kit, uint64_t block, uint32_t epoch, uint64_t number)

@@ -25,7 +25,8 @@ enum { WAIT_MS = 20000 };
 static const char *script;
 static char dir[] = "/tmp/millrace-inject-make-XXXXXX", data[64], manifest_path[64];
 static uint8_t version[BASE_SHA256_BYTES];
-static uint8_t *expected, *staging;
+static uint8_t *expected;
+static struct worker_staging staging;
 static uint64_t expected_bytes, number;
 
 static struct {
@@ -83,7 +84,7 @@ static enum base_code build(struct bench *bench, struct base_error *error)
 {
     const char *const paths[] = {dir};
     struct worker_make_options options = {
-        .prep_threads = 1, .io_threads = 2, .raw_bytes = 1, .staging = staging, .events = &events};
+        .prep_threads = 1, .io_threads = 2, .raw_bytes = 1, .staging = &staging, .events = &events};
     enum base_code code = source_roots_open(&bench->roots, paths, 1, NULL, 0, error);
     if (code == BASE_OK)
         code = manifest_open(&bench->manifest, manifest_path, version, error);
@@ -133,7 +134,7 @@ static void assert_as_expected(void)
 {
     assert_int_equal(seen.code, BASE_OK);
     assert_int_equal(seen.used_bytes, expected_bytes);
-    assert_memory_equal(staging, expected, expected_bytes);
+    assert_memory_equal(staging.memory, expected, expected_bytes);
 }
 
 static enum base_code make_one(void *context, struct base_error *error)
@@ -167,7 +168,7 @@ static void blocks(void **state)
 {
     (void)state;
     struct base_error error;
-    staging = calloc(1, 8 << 20);
+    staging.memory = calloc(1, 8 << 20);
     for (number = 0;; number++) { /* the block that has the item that is no picture */
         if (make_one(NULL, &error) != BASE_OK)
             fail_msg("%s", error.text);
@@ -175,10 +176,10 @@ static void blocks(void **state)
             break;
     }
     expected = malloc(expected_bytes);
-    memcpy(expected, staging, expected_bytes);
+    memcpy(expected, staging.memory, expected_bytes);
     inject_each("worker: make", INJECT_ALL | INJECT_SPARSE, make_one, NULL);
     free(expected);
-    free(staging);
+    free(staging.memory);
 }
 
 static int make_data(void **state)

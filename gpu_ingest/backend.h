@@ -55,7 +55,8 @@ struct ingest_backend {
                            struct mr_error *error); /* MR_BUSY: not yet */
     enum mr_code (*wait)(void *lane, uint32_t entry, struct mr_error *error);
     enum mr_code (*stream_wait)(void *lane, uint32_t entry, void *stream, struct mr_error *error);
-    enum mr_code (*release)(void *lane, uint32_t entry, void *stream, struct mr_error *error);
+    enum mr_code (*release)(void *lane, uint32_t entry, void *const *streams, uint32_t count,
+                            struct mr_error *error); /* at most MR_STREAMS */
 };
 
 extern const struct ingest_backend ingest_host_backend;

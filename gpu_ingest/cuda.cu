@@ -45,8 +45,9 @@ struct device {
 
 struct entry {
     struct ingest_place place;
-    cudaEvent_t copied, ready, freed;
-    int submitted, released; /* copied and ready, freed have been recorded */
+    cudaEvent_t copied, ready, freed[MR_STREAMS]; /* freed: but for the first made when they are needed */
+    int submitted;                                /* copied and ready have been recorded */
+    uint32_t released;                            /* so many of freed */
 };
 
 /* Pinned memory in which the CPU finishes a batch, two in turn: one is written while the other is copied. */
@@ -238,7 +239,7 @@ cudaError_t take_entry(struct entry *entry, const struct ingest_plan *plan)
     if (status == cudaSuccess)
         status = cudaEventCreateWithFlags(&entry->ready, cudaEventDisableTiming);
     if (status == cudaSuccess)
-        status = cudaEventCreateWithFlags(&entry->freed, cudaEventDisableTiming);
+        status = cudaEventCreateWithFlags(&entry->freed[0], cudaEventDisableTiming);
     return status;
 }
 
@@ -303,14 +304,15 @@ void free_stage(struct stage *stage)
 
 void free_entry(struct entry *entry)
 {
-    if (entry->released)
-        cudaEventSynchronize(entry->freed); /* the trainer's stream may still read */
+    for (uint32_t i = 0; i < entry->released; i++)
+        cudaEventSynchronize(entry->freed[i]); /* the trainer's stream may still read */
     cudaFree(entry->place.image);
     cudaFree(entry->place.label);
     cudaFreeHost(entry->place.draws);
     free_event(entry->copied);
     free_event(entry->ready);
-    free_event(entry->freed);
+    for (cudaEvent_t freed : entry->freed)
+        free_event(freed);
 }
 
 void free_meter(struct meter *meter)
@@ -386,8 +388,8 @@ struct ingest_place cuda_place(void *lane, uint32_t entry)
 cudaError_t begin(struct lane *lane, struct entry *entry, bool measure)
 {
     cudaError_t status = cudaSuccess;
-    if (entry->released) /* else nobody else has had it */
-        status = cudaStreamWaitEvent(lane->stream, entry->freed, 0);
+    for (uint32_t i = 0; i < entry->released && status == cudaSuccess; i++)
+        status = cudaStreamWaitEvent(lane->stream, entry->freed[i], 0);
     if (status == cudaSuccess && measure)
         status = cudaEventRecord(lane->meter.begun, lane->stream);
     return status;
@@ -602,16 +604,27 @@ enum mr_code cuda_stream_wait(void *handle, uint32_t index, void *stream, struct
     return code;
 }
 
-enum mr_code cuda_release(void *handle, uint32_t index, void *stream, struct mr_error *error)
+cudaError_t record_freed(cudaEvent_t *freed, cudaStream_t stream)
+{
+    cudaError_t status = *freed ? cudaSuccess : cudaEventCreateWithFlags(freed, cudaEventDisableTiming);
+    return status == cudaSuccess ? cudaEventRecord(*freed, stream) : status;
+}
+
+/* Events of a time before that are not recorded again are over: waiting for them costs nothing. */
+enum mr_code cuda_release(void *handle, uint32_t index, void *const *streams, uint32_t count,
+                          struct mr_error *error)
 {
     struct lane *lane = (struct lane *)handle;
     struct entry *entry = &lane->entries[index];
     enum mr_code code = enter(lane->device, error);
     if (code != MR_OK)
         return code;
-    code = said(lane->device, cudaEventRecord(entry->freed, (cudaStream_t)stream), "the trainer's stream",
-                error);
-    entry->released |= code == MR_OK;
+    for (uint32_t i = 0; i < count && code == MR_OK; i++) {
+        code = said(lane->device, record_freed(&entry->freed[i], (cudaStream_t)streams[i]),
+                    "the trainer's stream", error);
+        if (code == MR_OK && entry->released <= i)
+            entry->released = i + 1;
+    }
     leave(lane->device);
     return code;
 }

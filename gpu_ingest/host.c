@@ -151,6 +151,14 @@ static enum mr_code host_stream(void *lane, uint32_t entry, void *stream, struct
     return host_done(lane, entry, error);
 }
 
+static enum mr_code host_release(void *lane, uint32_t entry, void *const *streams, uint32_t count,
+                                 struct mr_error *error)
+{
+    (void)streams;
+    (void)count;
+    return host_done(lane, entry, error);
+}
+
 const struct ingest_backend ingest_host_backend = {
     .kind = MR_BACKEND_HOST,
     .open = host_open,
@@ -167,5 +175,5 @@ const struct ingest_backend ingest_host_backend = {
     .copied = host_copied,
     .wait = host_done,
     .stream_wait = host_stream,
-    .release = host_stream,
+    .release = host_release,
 };

@@ -513,16 +513,26 @@ enum mr_code mr_ingest_wait(struct mr_device_batch *batch, struct mr_error *erro
     return code;
 }
 
-enum mr_code mr_ingest_release(struct mr_device_batch *batch, void *stream, struct mr_error *error)
+enum mr_code mr_ingest_release_streams(struct mr_device_batch *batch, void *const *streams, uint32_t count,
+                                       struct mr_error *error)
 {
     struct entry *entry = entry_of(batch, error);
     if (!entry)
         return MR_INVALID;
+    if (count > MR_STREAMS)
+        return ingest_error_set(error, MR_INVALID, "ingest: a batch was used on %u streams, at most %d",
+                                count, MR_STREAMS);
     settle(entry->ingest, 0, NULL);
-    enum mr_code code = entry->ingest->backend->release(entry->ingest->lane, entry->index, stream, error);
+    enum mr_code code =
+        entry->ingest->backend->release(entry->ingest->lane, entry->index, streams, count, error);
     if (code == MR_OK)
         entry->taken = false;
     return code;
+}
+
+enum mr_code mr_ingest_release(struct mr_device_batch *batch, void *stream, struct mr_error *error)
+{
+    return mr_ingest_release_streams(batch, &stream, 1, error);
 }
 
 enum mr_code mr_ingest_placement(const struct mr_ingest *ingest, struct mr_placement *placement)

@@ -33,7 +33,7 @@ ARROWS = {
     "client": ["client", "scheduler", "proto", "base"],
     "client/include": ["client/include"],
     "client/cli": ["client/include", "client/cli", "scheduler", "proto", "base"],
-    "client/python": ["client/python", "client/include"],
+    "client/python": ["client/python", "client/include", "gpu_ingest/include"],
     "gpu_ingest": ["gpu_ingest", "client/include", "base"],
     "gpu_ingest/include": ["gpu_ingest/include", "client/include"],
     "deploy": ["deploy"],
@@ -179,7 +179,7 @@ def check_spdx(root, path):
 
 def compile_alone(root, generated, path):
     includes = ["-I", str(root)] if "/include/" not in path else []
-    if within(path, "gpu_ingest"):
+    if within(path, "gpu_ingest") or within(path, "client/python"):
         includes += ["-I", str(root / "client/include")]
     if generated:
         includes += ["-I", str(generated)]

@@ -8,12 +8,13 @@ import sys
 import weakref
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
-from . import _core, batch as _batch, launch, recipe, wrappers
+from . import _core, batch as _batch, device as _device, launch, recipe, wrappers
 from .errors import ClosedError, ConflictError, InvalidError, UnsupportedError
 
 _SAMPLERS = {None: 0, True: 1, False: 2}
 _JOINS = {"now": 0, "next": 1, "partial": 2}
 _TAILS = {"drop": 0, "pad": 1, "exact": 2}
+_FINISHES = {"auto": 0, "client": 1, "gpu": 2}
 _ON_ERRORS = {"raise": 0, "skip": 1, "replace": 2}
 
 _unnamed: dict[str, Iterator[int]] = {}  # dataset -> numbers of this process's Loaders over it
@@ -60,7 +61,10 @@ class Loader:
         fields: names of what is wanted. ("image", "label") gives a tuple, others give a dictionary. "index" is the item shown.
         views: of each sample, 1 to 8, each with draws of its own; with several, images are [rows, views, channels, height, width]. The first
             view is what ``views=1`` gives.
-        device: "cpu".
+        device: where images and labels are: None or "cpu"; "cuda:N" (or a torch.device), an NVIDIA GPU, "cuda" being torch's current one where
+            torch uses CUDA already, else the first; "host", the twin of a GPU in ordinary memory, to try a loop's path without one.
+        finish: where floats are made and mixed for a GPU: "client" (this process's CPU), "gpu", or "auto": the first batches tell which is
+            cheaper (``stats()["finish"]``). The bits are the same.
         dtype: of images: "uint8" (as sent, not normalised), "float32", "float16", "bfloat16"; None: as the transforms say.
         layout: "NHWC" or "NCHW"; None: as the transforms say; of uint8, NHWC. uint8 in NCHW is a view of NHWC memory (torch's channels_last).
         on_error: of samples that cannot be decoded: "raise", "skip" (row not valid, label -100), "replace" (another sample, seeded).
@@ -68,30 +72,29 @@ class Loader:
         weight: of this job beside others when there are not enough workers, 0.01 to 100: twice the weight, twice the rows.
         epochs: an ``iter()`` after so many is an error, and nothing is fetched beyond; None: no end.
         map: called with each batch; what it returns is yielded.
-        arrays: None (Array), "numpy", "torch", "jax": what fields and ``.valid`` are. No copy.
-        look_ahead: batches fetched ahead. Batches that are kept beyond look_ahead - 1 are handed over as copies (``stats()["copies"]``).
+        arrays: None (Array), "numpy" (not of a GPU), "torch", "jax": what fields and ``.valid`` are. No copy.
+        look_ahead: batches fetched ahead. Batches that are kept beyond look_ahead - 1 are handed over as copies (``stats()["copies"]``); on a
+            device, beyond look_ahead, in memory of their own.
         timeout: seconds to wait for a batch, or for the job to begin; None: for ever.
         secret_file: of the cluster; None: $MILLRACE_SECRET_FILE.
         ledger: a file or folder to write down what was handed over, for ``millrace audit``.
         accept_new_bits: resume although no worker makes the same bits any more.
 
     Raises:
-        InvalidError (a ValueError), UnsupportedError (a NotImplementedError): here. Others where the server is first needed.
+        InvalidError (a ValueError), UnsupportedError (a NotImplementedError: CUDA is not in this build): here. Others where the server is
+        first needed; NotFoundError also for a GPU, or its driver, that is not there.
     """
 
     def __init__(self, server: Optional[str] = None, *, dataset: str, batch_size: int, shuffle: Optional[bool] = None,
                  seed: Optional[int] = None, tail: str = "drop", rank: Optional[int] = None, world_size: Optional[int] = None,
                  replicas: int = 1, job: Optional[str] = None, transforms: Union[str, Sequence[recipe.Op]] = "imagenet_train",
                  options: Optional[Mapping[str, Any]] = None, fields: Sequence[str] = ("image", "label"), views: int = 1,
-                 device: str = "cpu", dtype: Optional[str] = None, layout: Optional[str] = None, on_error: str = "raise", join: str = "now",
+                 device: Any = None, finish: str = "auto", dtype: Optional[str] = None, layout: Optional[str] = None, on_error: str = "raise", join: str = "now",
                  weight: float = 1.0, epochs: Optional[int] = None, map: Optional[Callable[[Any], Any]] = None, arrays: Optional[str] = None, look_ahead: int = 3,
                  timeout: Optional[float] = 120.0, secret_file: Optional[str] = None, ledger: Optional[str] = None,
                  accept_new_bits: bool = False) -> None:
         if not 1 <= views <= 8:
             raise InvalidError(f"views={views}: must be 1 to 8")
-        if str(device) != "cpu":
-            raise UnsupportedError(f"device={str(device)!r}: the package does not bring batches to a GPU by gpu_ingest yet; use "
-                                   "device='cpu' and move tensors yourself")
         if not 1 <= batch_size <= 65535 or not 1 <= look_ahead <= 1024:
             raise InvalidError(f"batch_size={batch_size} must be 1 to 65535, look_ahead={look_ahead} 1 to 1024")
         if not 0.01 <= weight <= 100:
@@ -106,6 +109,16 @@ class Loader:
         self._names = (fields,) if isinstance(fields, str) else tuple(fields)
         if len(set(self._names)) != len(self._names) or not self._names:
             raise InvalidError(f"fields={self._names}: each once, and at least one")
+        self._device = _device.parse(device)
+        if self._device.ingests and "image" not in self._names:
+            raise InvalidError(f"device={self._device.name!r}: brings images there, and fields={self._names} has none")
+        where = _choice("finish", finish, _FINISHES)
+        if views > 1 and self._device.ingests:
+            raise UnsupportedError(f"views={views} with device={self._device.name!r}: one view of a sample goes to a device")
+        if finish == "gpu" and not self._device.name.startswith("cuda"):
+            raise InvalidError(f"finish='gpu': device={self._device.name!r} is no GPU, batches are finished by this process")
+        if self._device.name.startswith("cuda") and arrays == "numpy":
+            raise InvalidError(f"arrays='numpy': an array of device={self._device.name!r} is in the GPU's memory; use 'torch' or 'jax'")
         self._convert = _batch.converter(arrays)
         self._map, self._timeout = map, -1.0 if timeout is None else float(timeout)
         number = next(_unnamed.setdefault(dataset, itertools.count()))
@@ -116,7 +129,8 @@ class Loader:
             options=self._recipe.options, fields=self._wire_fields(), seed=seed, sampler=_choice("shuffle", shuffle, _SAMPLERS),
             join=_choice("join", join, _JOINS), tail=_choice("tail", tail, _TAILS), on_bad=_choice("on_error", on_error, _ON_ERRORS),
             rank=self.launch.rank, world=self.launch.world, epochs=epochs or 0, look_ahead=look_ahead, ledger=ledger,
-            accept_new_bits=bool(accept_new_bits), apply_finish=self._recipe.finish, timeout=self._timeout, weight=float(weight))
+            accept_new_bits=bool(accept_new_bits), apply_finish=self._recipe.finish, timeout=self._timeout, weight=float(weight),
+            backend=self._device.backend, where=where)
         self._job: Optional[_core.Job] = None
         self._finalizer: Any = None
         self._info: dict[str, Any] = {}
@@ -141,7 +155,7 @@ class Loader:
             if self.launch.job is not None and _open.get(key) is not None:
                 raise InvalidError(f"job {self.launch.job!r} is open in this process already (rank {self.launch.rank}): give another job=, or "
                                    "close that Loader")
-            self._job = _core.Job(**self._options, resume=self._cursor)
+            self._job = _core.Job(**self._options, ordinal=_device.ordinal(self._device), resume=self._cursor)
             self._finalizer = weakref.finalize(self, _close_job, self._job)
             self._info = self._job.info()
             if self._begin == (0, 0):
@@ -294,9 +308,10 @@ class Loader:
 
     @property
     def note(self) -> str:
-        """What the job shares with others, in words."""
-        self._need_job()
-        return str(self._info["note"])
+        """What the job shares with others when it begins and, for a device, where batches are finished, and why: in words."""
+        job = self._need_job()
+        note = str(self._info["note"])
+        return f"{note}; finish on {job.placement()['reason']}" if self._device.ingests else note
 
     def item(self, index: int) -> tuple[str, int, int]:
         """(path in the dataset, label, bytes) of an item."""
@@ -304,8 +319,10 @@ class Loader:
 
     def stats(self) -> dict[str, Any]:
         """Counts since the job was opened: rows, batches, bytes, seconds stalled, batches ready now, substituted and skipped rows, requests;
-        batches handed over in place (views) and as copies, and how many of those in place are held now."""
-        return self._need_job().stats()
+        batches handed over in place (views) and as copies, and how many of those in place are held now. "finish": where batches are
+        finished ("client" or "gpu"), for which device, whether that is decided, the reason in words, and for a GPU what a batch takes on either side."""
+        job = self._need_job()
+        return {**job.stats(), "finish": job.placement()}
 
     def __repr__(self) -> str:
         place = f", rank {self.launch.rank} of {self.launch.world}" if self.launch.world > 1 else ""

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/python/src/core.h"
 
+#include <stdint.h>
 #include <string.h>
 
 static const struct {
@@ -49,6 +50,7 @@ static struct python_array *new_array(PyObject *lease, void *data, int dtype, in
     array->data = data;
     array->dtype = dtype;
     array->rank = rank;
+    array->ordinal = -1;
     return array;
 }
 
@@ -92,6 +94,11 @@ static int array_getbuffer(PyObject *self, Py_buffer *view, int flags)
     struct python_array *array = array_of(self);
     const char *format = dtypes[dtype_row(array->dtype)].format;
     view->obj = NULL;
+    if (array->ordinal >= 0) {
+        PyErr_SetString(PyExc_BufferError,
+                        "the array is in a GPU's memory: use DLPack, or copy it to the host");
+        return -1;
+    }
     if (!format) {
         PyErr_SetString(PyExc_BufferError, "bfloat16 has no format in the buffer protocol: use DLPack");
         return -1;
@@ -198,6 +205,8 @@ static PyObject *array_channels_first(PyObject *self, PyObject *ignored)
         return NULL;
     }
     struct python_array *view = new_array(array->lease, array->data, array->dtype, array->rank);
+    if (view)
+        view->ordinal = array->ordinal;
     for (int i = 0; view && i < array->rank; i++) {
         int from = i < images ? i : images + order[i - images];
         view->shape[i] = array->shape[from];
@@ -208,30 +217,55 @@ static PyObject *array_channels_first(PyObject *self, PyObject *ignored)
 
 /* ---- DLPack ---- */
 
+enum { DL_CPU = 1, DL_CUDA = 2 };
+
 static PyObject *array_dlpack_device(PyObject *self, PyObject *ignored)
 {
-    (void)self;
+    int ordinal = array_of(self)->ordinal;
     (void)ignored;
-    return Py_BuildValue("(ii)", 1, 0); /* kDLCPU */
+    return ordinal < 0 ? Py_BuildValue("(ii)", DL_CPU, 0) : Py_BuildValue("(ii)", DL_CUDA, ordinal);
 }
 
-static int refuse_dlpack(PyObject *stream, PyObject *device, PyObject *copy)
+/* The array is exported where it is, and as it is. */
+static int check_place(const struct python_array *array, PyObject *device, PyObject *copy)
 {
-    long type = 1;
+    long type = array->ordinal < 0 ? DL_CPU : DL_CUDA, id = array->ordinal < 0 ? 0 : array->ordinal;
+    long wants_type = type, wants_id = id;
     if (device && device != Py_None) {
-        PyObject *first = PySequence_GetItem(device, 0);
-        type = first ? PyLong_AsLong(first) : -1;
-        Py_XDECREF(first);
-        if (PyErr_Occurred())
+        PyObject *pair = PySequence_Tuple(device);
+        int good = pair && PyArg_ParseTuple(pair, "ll;dl_device is (type, id)", &wants_type, &wants_id);
+        Py_XDECREF(pair);
+        if (!good)
             return -1;
     }
-    if (stream && stream != Py_None)
-        PyErr_SetString(PyExc_BufferError, "the array is in CPU memory: it has no stream");
-    else if (type != 1)
-        PyErr_SetString(PyExc_BufferError, "the array is in CPU memory: copy it to the device");
+    if (wants_type != type || wants_id != id)
+        PyErr_Format(PyExc_BufferError,
+                     "the array is on DLPack device (%ld, %ld), not (%ld, %ld): copy it there", type, id,
+                     wants_type, wants_id);
     else if (copy == Py_True)
         PyErr_SetString(PyExc_BufferError, "the array is exported without a copy only");
     return PyErr_Occurred() ? -1 : 0;
+}
+
+/* The array API's numbers: None and 1, the legacy default stream; 2, the per-thread default stream; -1, no synchronisation; else a
+ * cudaStream_t, which 0 is not: it would have two meanings. */
+static int use_stream(const struct python_array *array, PyObject *stream)
+{
+    int none = !stream || stream == Py_None;
+    if (array->ordinal < 0) {
+        if (!none)
+            PyErr_SetString(PyExc_BufferError, "the array is in CPU memory: it has no stream");
+        return none ? 0 : -1;
+    }
+    long long handle = none ? 1 : PyLong_AsLongLong(stream);
+    if (handle == -1)
+        return PyErr_Occurred() ? -1 : 0;
+    if (handle < 1) {
+        PyErr_Format(PyExc_BufferError,
+                     "stream %lld: 1 is the legacy default stream, 2 the per-thread one, -1 none", handle);
+        return -1;
+    }
+    return python_lease_use(array->lease, (void *)(uintptr_t)handle);
 }
 
 static PyObject *array_dlpack(PyObject *self, PyObject *args, PyObject *keywords)
@@ -242,7 +276,7 @@ static PyObject *array_dlpack(PyObject *self, PyObject *args, PyObject *keywords
     PyObject *stream = NULL, *version = NULL, *device = NULL, *copy = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|OOOO:__dlpack__", words, &stream, &version, &device,
                                      &copy) ||
-        refuse_dlpack(stream, device, copy) < 0)
+        check_place(array_of(self), device, copy) < 0)
         return NULL;
     long major = 0;
     if (version && version != Py_None) {
@@ -252,7 +286,34 @@ static PyObject *array_dlpack(PyObject *self, PyObject *args, PyObject *keywords
         if (PyErr_Occurred())
             return NULL;
     }
+    if (use_stream(array_of(self), stream) < 0)
+        return NULL;
     return python_dlpack_export(array_of(self), major >= 1);
+}
+
+/* Version 3: whoever takes it works on, or waits for, the stream that it names. */
+static PyObject *array_cuda_interface(PyObject *self, void *closure)
+{
+    static const struct {
+        int dtype;
+        const char *typestr;
+    } types[] = {{MR_U8, "|u1"}, {MR_I64, "<i8"}, {MR_F32, "<f4"}, {MR_F16, "<f2"}};
+    struct python_array *array = array_of(self);
+    const char *typestr = NULL;
+    (void)closure;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        typestr = types[i].dtype == array->dtype ? types[i].typestr : typestr;
+    if (array->ordinal < 0 || !typestr) {
+        PyErr_SetString(PyExc_AttributeError, array->ordinal < 0 ? "the array is not in a GPU's memory"
+                                                                 : "bfloat16 has no type there: use DLPack");
+        return NULL;
+    }
+    if (python_lease_use(array->lease, (void *)(uintptr_t)1) < 0)
+        return NULL;
+    return Py_BuildValue("{sNsNsss(NO)sisi}", "shape", array_shape(self, NULL), "strides",
+                         array_strides(self, NULL), "typestr", typestr, "data",
+                         PyLong_FromVoidPtr(values_of(array) ? array->data : NULL), Py_False, "version", 3,
+                         "stream", 1);
 }
 
 /* ---- the type ---- */
@@ -260,8 +321,10 @@ static PyObject *array_dlpack(PyObject *self, PyObject *args, PyObject *keywords
 #define CAST(function) (PyCFunction)(void (*)(void))(function)
 static PyMethodDef methods[] = {
     {"__dlpack__", CAST(array_dlpack), METH_VARARGS | METH_KEYWORDS,
-     "A DLPack capsule of the same memory, which it keeps."},
-    {"__dlpack_device__", array_dlpack_device, METH_NOARGS, "(1, 0): CPU."},
+     "A DLPack capsule of the same memory, which it keeps. On a GPU `stream` is where the consumer "
+     "works:\nNone or 1, the "
+     "legacy default stream; 2, the per-thread one; -1, it waits by itself; else a cudaStream_t."},
+    {"__dlpack_device__", array_dlpack_device, METH_NOARGS, "(1, 0): CPU; (2, N): CUDA device N."},
     {"channels_first", array_channels_first, METH_NOARGS,
      "The NCHW view of an NHWC array (or [N, views, C, H, W] of [N, views, H, W, C]): the same memory, other "
      "strides."},
@@ -275,13 +338,16 @@ static PyGetSetDef attributes[] = {
     {"ndim", array_ndim, NULL, "Number of dimensions.", NULL},
     {"nbytes", array_nbytes, NULL, "Bytes of all values.", NULL},
     {"pointer", array_pointer, NULL, "Address of the first value.", NULL},
+    {"__cuda_array_interface__", array_cuda_interface, NULL,
+     "Of an array on a GPU: CUDA's array interface, version 3.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static char doc[] =
-    "Values of a batch, in the memory they were received into. numpy.asarray, memoryview, "
-    "torch.from_dlpack and\njax.dlpack.from_dlpack take it without a copy; the memory lives as "
-    "long as any of them.";
+static char doc[] = "Values of a batch, in the memory they were received into or, on a GPU, finished in. "
+                    "numpy.asarray,\nmemoryview, "
+                    "torch.from_dlpack and jax.dlpack.from_dlpack take it without a copy (on a GPU the last "
+                    "two); the\nmemory lives as "
+                    "long as any of them.";
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, doc},

@@ -3,8 +3,8 @@
  * Inside the extension millrace._core: stable ABI of Python 3.11 (the first whose limited API has the buffer protocol).
  *
  *   Job    an open job (job.c); next() gives batches
- *   Lease  holds a batch: its slot until the last array has gone, or a copy (lease.c)
- *   Array  typed memory of a lease: DLPack and the buffer protocol, no copy (array.c, dlpack.c)
+ *   Lease  holds a batch: its slot until the last array has gone, or a copy, or a loan of a device's ring (lease.c)
+ *   Array  typed memory of a lease: DLPack, the buffer protocol, CUDA's array interface; no copy (array.c, dlpack.c)
  *
  * All of it runs under the GIL, but for waiting, closing and copying.
  */
@@ -15,6 +15,7 @@
 #include <Python.h>
 
 #include "client/python/src/memory.h"
+#include "client/python/src/ring.h"
 #include "client/include/millrace/millrace.h"
 
 /* Dtypes of arrays beside those of fields. */
@@ -25,6 +26,7 @@ struct python_array {
     void *data;
     int dtype; /* enum mr_dtype, or python_dtype */
     int rank;
+    int ordinal;                                 /* of the CUDA device that has the memory; -1: the host's */
     Py_ssize_t shape[MR_DIMS], strides[MR_DIMS]; /* strides in bytes */
 };
 
@@ -55,5 +57,9 @@ PyObject *python_dlpack_export(struct python_array *array, int versioned);
 
 /* What Job.next() returns for a batch; takes the batch. `copy`: of its own memory, the slot is free again. */
 PyObject *python_lease_take(struct python_pool *pool, struct mr_batch *batch, int copy);
+/* The same of a batch on a device; takes the loan. */
+PyObject *python_lease_take_loan(struct python_pool *pool, struct python_loan *loan);
+/* A consumer works on `stream` with an array of a lease on a device; -1: an exception is set. */
+int python_lease_use(PyObject *lease, void *stream);
 
 #endif

@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-enum { DEVICE_CPU = 1, CODE_INT = 0, CODE_UINT = 1, CODE_FLOAT = 2, CODE_BFLOAT = 4, CODE_BOOL = 6 };
+enum { DEVICE_CPU = 1, DEVICE_CUDA = 2 };
+enum { CODE_INT = 0, CODE_UINT = 1, CODE_FLOAT = 2, CODE_BFLOAT = 4, CODE_BOOL = 6 };
 
 struct dl_tensor {
     void *data;
@@ -87,12 +88,13 @@ static struct dl_tensor describe(struct exported *exported, const struct python_
         {MR_F32, CODE_FLOAT, 32},    {MR_F16, CODE_FLOAT, 16},    {MR_BF16, CODE_BFLOAT, 16},
         {PYTHON_BOOL, CODE_BOOL, 8}, {PYTHON_U64, CODE_UINT, 64},
     };
-    struct dl_tensor tensor = {.data = array->data,
-                               .device = {DEVICE_CPU, 0},
-                               .ndim = array->rank,
-                               .dtype = {CODE_UINT, 8, 1},
-                               .shape = exported->shape,
-                               .strides = exported->strides};
+    struct dl_tensor tensor = {
+        .data = array->data,
+        .device = {array->ordinal < 0 ? DEVICE_CPU : DEVICE_CUDA, array->ordinal < 0 ? 0 : array->ordinal},
+        .ndim = array->rank,
+        .dtype = {CODE_UINT, 8, 1},
+        .shape = exported->shape,
+        .strides = exported->strides};
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
         if (codes[i].dtype == array->dtype) {
             tensor.dtype.code = codes[i].code;

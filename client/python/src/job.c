@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/python/src/core.h"
+#include "client/python/src/feed.h"
 #include "client/python/src/opening.h"
 
 #include <math.h>
@@ -12,15 +13,18 @@
 #define SLICE_MS 50 /* how long Ctrl-C may wait */
 #define FOREVER_MS (INT64_C(100) * 365 * 24 * 3600 * 1000)
 #define LOOK_AHEAD_MAX 1024
+#define RING_MAX 64
 
 struct job {
     PyObject_HEAD pid_t pid; /* of the process that opened it: in a forked child it is inert */
     struct mr_client *client;
     struct python_pool *pool;
+    struct python_feed feed; /* ring NULL: batches stay in host memory */
     uint32_t look_ahead;
     int users; /* threads inside next() */
     int closing;
-    unsigned long long copies, views; /* batches handed over as copies, and in their slots */
+    int feeding;                      /* a thread is inside next() with the feed, which is for one */
+    unsigned long long copies, views; /* batches handed over as copies, and in their slots or the ring */
 };
 
 static struct job *job_of(PyObject *self)
@@ -85,26 +89,32 @@ static int keep_list(struct python_request *request, PyObject *list, const char 
 struct arguments {
     const char *server, *secret_file, *dataset, *job, *pipeline, *resume, *ledger;
     PyObject *options, *fields, *seed;
-    int sampler, join, tail, on_bad, accept_new_bits, apply_finish;
+    int sampler, join, tail, on_bad, accept_new_bits, apply_finish, backend, ordinal, where;
     unsigned rank, world, batch, epochs, look_ahead;
     double timeout_s, weight;
 };
 
 static int parse(PyObject *args, PyObject *keywords, struct arguments *a)
 {
-    static char names[][16] = {"server",       "secret_file", "dataset", "batch",  "job",
-                               "pipeline",     "options",     "fields",  "seed",   "sampler",
-                               "join",         "tail",        "on_bad",  "rank",   "world",
-                               "epochs",       "look_ahead",  "resume",  "ledger", "accept_new_bits",
-                               "apply_finish", "timeout",     "weight"};
+    static char names[][16] = {
+        "server",  "secret_file", "dataset",    "batch",   "job",    "pipeline",        "options",
+        "fields",  "seed",        "sampler",    "join",    "tail",   "on_bad",          "rank",
+        "world",   "epochs",      "look_ahead", "resume",  "ledger", "accept_new_bits", "apply_finish",
+        "timeout", "weight",      "backend",    "ordinal", "where"};
     char *words[sizeof names / sizeof names[0] + 1] = {NULL};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         words[i] = names[i];
-    return PyArg_ParseTupleAndKeywords(
-        args, keywords, "|$zzsIzsOOOiiiiIIIIzzppdd:Job", words, &a->server, &a->secret_file, &a->dataset,
-        &a->batch, &a->job, &a->pipeline, &a->options, &a->fields, &a->seed, &a->sampler, &a->join, &a->tail,
-        &a->on_bad, &a->rank, &a->world, &a->epochs, &a->look_ahead, &a->resume, &a->ledger,
-        &a->accept_new_bits, &a->apply_finish, &a->timeout_s, &a->weight);
+    return PyArg_ParseTupleAndKeywords(args, keywords, "|$zzsIzsOOOiiiiIIIIzzppddiii:Job", words, &a->server,
+                                       &a->secret_file, &a->dataset, &a->batch, &a->job, &a->pipeline,
+                                       &a->options, &a->fields, &a->seed, &a->sampler, &a->join, &a->tail,
+                                       &a->on_bad, &a->rank, &a->world, &a->epochs, &a->look_ahead,
+                                       &a->resume, &a->ledger, &a->accept_new_bits, &a->apply_finish,
+                                       &a->timeout_s, &a->weight, &a->backend, &a->ordinal, &a->where);
+}
+
+static int on_device(const struct arguments *a)
+{
+    return a->backend != MR_BACKEND_AUTO; /* which stands for none */
 }
 
 static int fill_request(struct python_request *request, const struct arguments *a)
@@ -132,7 +142,7 @@ static int fill_request(struct python_request *request, const struct arguments *
         .look_ahead = a->look_ahead,
         .resume = a->resume ? &request->resume : NULL,
         .accept_new_bits = a->accept_new_bits,
-        .apply_finish = a->apply_finish,
+        .apply_finish = a->apply_finish && !on_device(a),
         .ledger = python_request_keep(request, a->ledger),
         .weight = a->weight,
     };
@@ -194,6 +204,52 @@ static int open_job(struct job *job, const struct arguments *a)
     return 1;
 }
 
+/* Before the job, whose slots are the device's. */
+static int open_device(struct job *job, const struct arguments *a)
+{
+    struct python_ring_options options = {
+        .backend = (enum mr_backend)a->backend,
+        .ordinal = a->ordinal,
+        .entries = a->look_ahead < RING_MAX ? a->look_ahead : RING_MAX,
+        .rows = a->batch,
+        .where = (enum mr_finish_where)a->where,
+    };
+    struct mr_error error;
+    enum mr_code code;
+    PyThreadState *python = PyEval_SaveThread();
+    code = python_ring_open(&job->pool->ring, &options, &error);
+    PyEval_RestoreThread(python);
+    job->feed.ring = job->pool->ring;
+    if (code != MR_OK)
+        python_raise(code, error.text);
+    return code == MR_OK;
+}
+
+/* What the device does with a batch: all that the pipeline says, or nothing. */
+static int plan_device(struct job *job, const struct arguments *a)
+{
+    struct mr_finish finish = {.size = sizeof finish, .dtype = MR_U8};
+    struct mr_error error;
+    enum mr_code code = a->apply_finish ? mr_job_finish(job->pool->job, &finish, &error) : MR_OK;
+    if (code != MR_OK) {
+        python_raise(code, error.text);
+        return 0;
+    }
+    python_ring_plan(job->pool->ring, &finish);
+    return 1;
+}
+
+static int open_all(struct job *job, const struct arguments *a)
+{
+    if (!job->pool) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    if (!on_device(a))
+        return open_job(job, a);
+    return open_device(job, a) && open_job(job, a) && plan_device(job, a);
+}
+
 static PyObject *job_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     struct arguments a = {0};
@@ -208,10 +264,11 @@ static PyObject *job_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     job->pid = getpid();
     job->client = NULL;
     job->look_ahead = a.look_ahead;
-    job->users = job->closing = 0;
+    job->users = job->closing = job->feeding = 0;
     job->copies = job->views = 0;
+    job->feed = (struct python_feed){0};
     job->pool = python_memory_open(a.look_ahead + 1);
-    if (job->pool ? open_job(job, &a) : (PyErr_NoMemory(), 0))
+    if (open_all(job, &a))
         return (PyObject *)(void *)job;
     Py_DECREF((PyObject *)(void *)job);
     return NULL;
@@ -235,6 +292,10 @@ static void close_job(struct job *job)
     if (job->pool)
         job->pool->job = NULL;
     PyThreadState *python = PyEval_SaveThread();
+    if (open && job->feed.ring && job->pid == getpid()) {
+        python_feed_drop(&job->feed);
+        python_ring_settle(job->feed.ring);
+    }
     mr_job_close(&open);
     mr_client_close(&client);
     PyEval_RestoreThread(python);
@@ -279,22 +340,40 @@ static PyObject *take(struct job *job, struct mr_batch *batch)
     return made;
 }
 
+/* The next one goes to the device while the trainer works with this one; at an epoch's end nobody knows whether there is one. */
+static PyObject *take_loan(struct job *job, struct python_loan *loan)
+{
+    int copy = loan->own != NULL, last = loan->batch->step + 1 >= loan->batch->steps;
+    PyObject *made = python_lease_take_loan(job->pool, loan);
+    job->copies += made && copy;
+    job->views += made && !copy;
+    if (last || !made)
+        return made;
+    PyThreadState *python = PyEval_SaveThread();
+    python_feed_prefetch(&job->feed, job->pool->job);
+    PyEval_RestoreThread(python);
+    return made;
+}
+
 static PyObject *wait_for_batch(struct job *job, double timeout_s)
 {
     int64_t end_ms = now_ms() + ms_of(timeout_s);
     for (;;) {
         struct mr_job *open = usable(job);
         struct mr_batch *batch;
+        struct python_loan *loan;
         struct mr_error error;
         enum mr_code code;
         if (!open)
             return NULL;
         int64_t left_ms = end_ms - now_ms(), slice_ms = left_ms < SLICE_MS ? left_ms : SLICE_MS;
         PyThreadState *python = PyEval_SaveThread();
-        code = mr_job_next(open, &batch, slice_ms > 0 ? slice_ms : 0, &error);
+        slice_ms = slice_ms > 0 ? slice_ms : 0;
+        code = job->feed.ring ? python_feed_next(&job->feed, open, slice_ms, &loan, &error)
+                              : mr_job_next(open, &batch, slice_ms, &error);
         PyEval_RestoreThread(python);
         if (code == MR_OK)
-            return take(job, batch);
+            return job->feed.ring ? take_loan(job, loan) : take(job, batch);
         if (code == MR_END)
             return Py_NewRef(Py_None);
         if (code != MR_TIMEOUT)
@@ -311,9 +390,14 @@ static PyObject *job_next(PyObject *self, PyObject *args)
     double timeout_s;
     if (!PyArg_ParseTuple(args, "d:next", &timeout_s))
         return NULL;
-    job_of(self)->users++;
-    PyObject *made = wait_for_batch(job_of(self), timeout_s);
-    job_of(self)->users--;
+    struct job *job = job_of(self);
+    if (job->feeding)
+        return python_raise(MR_BUSY, "another thread is waiting for a batch of this Loader");
+    job->feeding = job->feed.ring != NULL;
+    job->users++;
+    PyObject *made = wait_for_batch(job, timeout_s);
+    job->users--;
+    job->feeding = 0;
     return made;
 }
 
@@ -327,8 +411,13 @@ static PyObject *job_seek(PyObject *self, PyObject *args)
     struct mr_job *open = usable(job_of(self));
     if (!open)
         return NULL;
+    if (job_of(self)->feeding)
+        return python_raise(MR_BUSY, "another thread is waiting for a batch of this Loader");
     if (mr_cursor_parse(&cursor, text, &error) || mr_job_seek(open, &cursor, &error))
         return python_raise(error.code, error.text);
+    PyThreadState *python = PyEval_SaveThread();
+    python_feed_drop(&job_of(self)->feed); /* it stood before that */
+    PyEval_RestoreThread(python);
     return Py_NewRef(Py_None);
 }
 
@@ -357,13 +446,20 @@ static PyObject *job_info(PyObject *self, PyObject *ignored)
         return NULL;
     if (mr_job_info(open, &info, &error))
         return python_raise(error.code, error.text);
-    mr_cursor_print(&info.cursor, cursor);
+    const struct python_feed *feed = &job_of(self)->feed;
+    mr_cursor_print(feed->ahead || feed->pending ? &feed->at : &info.cursor, cursor);
     PyObject *classes = list_classes(&info);
     if (!classes)
         return NULL;
     return Py_BuildValue("{sKsKsNssssss}", "items", (unsigned long long)info.items, "steps",
                          (unsigned long long)info.steps, "classes", classes, "pipeline", info.pipeline,
                          "note", info.note, "cursor", cursor);
+}
+
+/* Batches in place that arrays hold. */
+static unsigned held(const struct job *job)
+{
+    return job->feed.ring ? python_ring_lent(job->feed.ring) - (job->feed.ahead != NULL) : job->pool->held;
 }
 
 static PyObject *job_stats(PyObject *self, PyObject *ignored)
@@ -383,7 +479,7 @@ static PyObject *job_stats(PyObject *self, PyObject *ignored)
                          COUNT(substituted), COUNT(skipped), COUNT(requests), COUNT(moved), COUNT(retries),
                          COUNT(reconnects), COUNT(failovers), COUNT(bad_frames), COUNT(hedges),
                          COUNT(hedges_won), COUNT(socket_bytes), COUNT(memory_bytes), "copies", job->copies,
-                         "views", job->views, "held", job->pool->held);
+                         "views", job->views, "held", held(job));
 #undef COUNT
 }
 
@@ -411,6 +507,31 @@ static PyObject *job_item(PyObject *self, PyObject *args)
     return made;
 }
 
+static PyObject *cost(const struct mr_place_cost *of)
+{
+    return Py_BuildValue("{sIsdsdsdsK}", "batches", of->batches, "cpu_ms", (double)of->cpu_ns / 1e6,
+                         "copy_ms", (double)of->copy_ns / 1e6, "kernel_ms", (double)of->kernel_ns / 1e6,
+                         "copied_bytes", (unsigned long long)of->copied_bytes);
+}
+
+static PyObject *job_placement(PyObject *self, PyObject *ignored)
+{
+    struct mr_placement is = {.size = sizeof is};
+    const struct job *job = job_of(self);
+    (void)ignored;
+    if (!usable(job))
+        return NULL;
+    struct python_ring *ring = job->feed.ring;
+    if (!ring || !python_ring_placement(ring, &is))
+        return Py_BuildValue("{szszsNss}", "device", ring ? python_ring_name(ring) : NULL, "where",
+                             ring ? NULL : "client", "decided", PyBool_FromLong(!ring), "reason",
+                             ring ? "no batch came yet"
+                                  : "client: no device, batches stay in this process's memory");
+    return Py_BuildValue("{sssssNsssNsN}", "device", python_ring_name(ring), "where",
+                         is.where == MR_FINISH_GPU ? "gpu" : "client", "decided", PyBool_FromLong(is.decided),
+                         "reason", is.reason, "client", cost(&is.client), "gpu", cost(&is.gpu));
+}
+
 /* ---- the type ---- */
 
 static PyMethodDef methods[] = {
@@ -418,6 +539,7 @@ static PyMethodDef methods[] = {
     {"seek", job_seek, METH_VARARGS, "seek(cursor): goes on there."},
     {"info", job_info, METH_NOARGS, "items, steps, classes, pipeline, note, cursor."},
     {"stats", job_stats, METH_NOARGS, "Counters."},
+    {"placement", job_placement, METH_NOARGS, "Where finish runs, and why."},
     {"item", job_item, METH_VARARGS, "item(index, timeout): (name, label, bytes)."},
     {"close", job_close, METH_NOARGS, "Closes job and client; arrays stay valid."},
     {NULL, NULL, 0, NULL},

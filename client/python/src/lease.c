@@ -11,6 +11,7 @@ struct lease {
     struct python_chunk *chunk; /* NULL: a copy */
     struct mr_batch *batch;     /* to be released; NULL: was */
     char *copy;                 /* values of fields; NULL: they are in the slot */
+    struct python_loan *loan;   /* of a device's ring; NULL: none */
     char *side;                 /* what the library keeps outside slots: validity, rows, offsets */
 };
 
@@ -27,6 +28,16 @@ static void release_batch(struct lease *lease)
     lease->batch = NULL;
 }
 
+/* May wait for a copy, or for a stream. */
+static void return_loan(struct python_loan *loan)
+{
+    if (!loan)
+        return;
+    PyThreadState *python = PyEval_SaveThread();
+    python_loan_release(loan);
+    PyEval_RestoreThread(python);
+}
+
 static void lease_dealloc(PyObject *self)
 {
     struct lease *lease = lease_of(self);
@@ -36,6 +47,7 @@ static void lease_dealloc(PyObject *self)
         python_memory_release(lease->chunk);
     free(lease->copy);
     free(lease->side);
+    return_loan(lease->loan);
     python_memory_put(lease->pool);
     PyObject_Free(self);
     Py_DECREF(type);
@@ -83,7 +95,8 @@ static int put(PyObject *tuple, Py_ssize_t index, PyObject *value)
     return value ? PyTuple_SetItem(tuple, index, value) : -1;
 }
 
-static PyObject *make_field(struct lease *lease, const struct mr_field *field, char **copied, char **side)
+static PyObject *make_field(struct lease *lease, const struct mr_batch *batch, const struct mr_field *field,
+                            char **copied, char **side)
 {
     union {
         const void *in;
@@ -98,7 +111,7 @@ static PyObject *make_field(struct lease *lease, const struct mr_field *field, c
     PyObject *values = python_array_make(self, data, (int)field->dtype, field->rank, field->dims);
     if (!field->offsets || !values)
         return Py_BuildValue("sN", field->name, values);
-    int64_t count = (int64_t)lease->batch->rows + 1;
+    int64_t count = (int64_t)batch->rows + 1;
     memcpy(*side, field->offsets, (size_t)count * sizeof(int64_t));
     PyObject *offsets = python_array_make(self, *side, MR_I64, 1, &count);
     *side += (size_t)count * sizeof(int64_t);
@@ -111,7 +124,7 @@ static PyObject *make_fields(struct lease *lease, char **side)
     PyObject *fields = PyTuple_New(batch->field_count);
     char *copied = lease->copy;
     for (int i = 0; fields && i < batch->field_count; i++)
-        if (put(fields, i, make_field(lease, &batch->fields[i], &copied, side)) < 0)
+        if (put(fields, i, make_field(lease, batch, &batch->fields[i], &copied, side)) < 0)
             Py_CLEAR(fields);
     return fields;
 }
@@ -135,11 +148,11 @@ static void fill_columns(const struct mr_batch *batch, void *const columns[COLUM
     }
 }
 
-static PyObject *make_columns(struct lease *lease, char *side)
+static PyObject *make_columns(struct lease *lease, const struct mr_batch *batch, char *side)
 {
     static const int dtypes[COLUMNS] = {MR_I64, MR_I64, MR_I64, PYTHON_U64, PYTHON_BOOL, MR_U8, MR_U8};
     void *columns[COLUMNS];
-    int64_t rows = lease->batch->rows;
+    int64_t rows = batch->rows;
     PyObject *tuple = PyTuple_New(COLUMNS);
     for (int i = 0; tuple && i < COLUMNS; i++) {
         columns[i] = side;
@@ -148,17 +161,16 @@ static PyObject *make_columns(struct lease *lease, char *side)
             Py_CLEAR(tuple);
     }
     if (tuple)
-        fill_columns(lease->batch, columns);
+        fill_columns(batch, columns);
     return tuple;
 }
 
-static PyObject *make_batch(struct lease *lease)
+/* Takes the fields; NULL stands for an error before. */
+static PyObject *make_batch(struct lease *lease, const struct mr_batch *batch, PyObject *fields, char *side)
 {
-    const struct mr_batch *batch = lease->batch;
-    char cursor[MR_CURSOR_TEXT_BYTES], *side = lease->side;
+    char cursor[MR_CURSOR_TEXT_BYTES];
     mr_cursor_print(&batch->cursor, cursor);
-    PyObject *fields = make_fields(lease, &side); /* offsets first: they want alignment */
-    PyObject *columns = fields ? make_columns(lease, side) : NULL;
+    PyObject *columns = fields ? make_columns(lease, batch, side) : NULL;
     if (!columns) {
         Py_XDECREF(fields);
         return NULL;
@@ -168,27 +180,119 @@ static PyObject *make_batch(struct lease *lease)
                          (unsigned long long)batch->steps, cursor);
 }
 
-PyObject *python_lease_take(struct python_pool *pool, struct mr_batch *batch, int copy)
+static struct lease *new_lease(struct python_pool *pool)
 {
     struct lease *lease = PyObject_New(struct lease, (PyTypeObject *)(void *)python_types.lease);
+    if (!lease)
+        return NULL;
+    python_memory_get(pool);
+    lease->pool = pool;
+    lease->chunk = NULL;
+    lease->batch = NULL;
+    lease->copy = lease->side = NULL;
+    lease->loan = NULL;
+    return lease;
+}
+
+PyObject *python_lease_take(struct python_pool *pool, struct mr_batch *batch, int copy)
+{
+    struct lease *lease = new_lease(pool);
     if (!lease) {
         mr_batch_release(batch);
         return NULL;
     }
-    python_memory_get(pool);
     pool->held++;
-    lease->pool = pool;
     lease->batch = batch;
-    lease->chunk = NULL;
-    lease->copy = NULL;
     lease->side = aligned_alloc(ALIGN, side_bytes(batch));
     int bad = !lease->side || (copy && copy_fields(lease) < 0);
     if (!copy && batch->field_count > 0)
         lease->chunk = python_memory_hold(pool, batch->fields[0].data);
-    PyObject *made = bad ? PyErr_NoMemory() : make_batch(lease);
+    char *side = lease->side;
+    PyObject *fields =
+        bad ? PyErr_NoMemory() : make_fields(lease, &side); /* offsets first: they want alignment */
+    PyObject *made = make_batch(lease, batch, fields, side);
     if (copy)
         release_batch(lease);
     Py_DECREF((PyObject *)(void *)lease);
+    return made;
+}
+
+/* ---- on a device ---- */
+
+int python_lease_use(PyObject *self, void *stream)
+{
+    struct python_loan *loan = lease_of(self)->loan;
+    struct mr_error error;
+    enum mr_code code;
+    PyThreadState *python = PyEval_SaveThread(); /* another thread's batch may be on its way to the device */
+    code = python_loan_use(loan, stream, &error);
+    PyEval_RestoreThread(python);
+    if (code == MR_OK)
+        return 0;
+    python_raise(code, error.text);
+    return -1;
+}
+
+static PyObject *make_device_field(struct lease *lease, const struct mr_field *field)
+{
+    union {
+        const void *in;
+        void *out;
+    } both = {.in = field->data};
+    PyObject *values =
+        python_array_make((PyObject *)(void *)lease, both.out, (int)field->dtype, field->rank, field->dims);
+    if (values)
+        ((struct python_array *)(void *)values)->ordinal = python_ring_ordinal(lease->loan->ring);
+    return values ? Py_BuildValue("sN", field->name, values) : NULL;
+}
+
+/* Image and label of one lease, the others of another: whoever keeps those keeps nothing of the device. */
+static PyObject *make_device_fields(struct lease *device, struct lease *host, const struct mr_batch *shown,
+                                    char **side)
+{
+    const struct python_loan *loan = device->loan;
+    int labelled = loan->batch->label.name != NULL, at = 0;
+    PyObject *fields = PyTuple_New(1 + labelled + shown->field_count);
+    if (fields && put(fields, at++, make_device_field(device, &loan->batch->image)) < 0)
+        Py_CLEAR(fields);
+    if (fields && labelled && put(fields, at++, make_device_field(device, &loan->batch->label)) < 0)
+        Py_CLEAR(fields);
+    char *in_place = NULL;
+    for (int i = 0; fields && i < shown->field_count; i++)
+        if (put(fields, at++, make_field(host, shown, &shown->fields[i], &in_place, side)) < 0)
+            Py_CLEAR(fields);
+    return fields;
+}
+
+PyObject *python_lease_take_loan(struct python_pool *pool, struct python_loan *loan)
+{
+    const struct mr_device_batch *batch = loan->batch;
+    struct mr_batch shown = {.rows = batch->rows,
+                             .valid_rows = batch->valid_rows,
+                             .valid = batch->valid,
+                             .row = batch->row,
+                             .epoch = batch->epoch,
+                             .stream_epoch = batch->stream_epoch,
+                             .step = batch->step,
+                             .steps = batch->steps,
+                             .cursor = batch->cursor,
+                             .field_count = loan->other_count,
+                             .fields = loan->others};
+    struct lease *device = new_lease(pool), *host = device ? new_lease(pool) : NULL;
+    PyObject *made = NULL;
+    if (device)
+        device->loan = loan;
+    else
+        return_loan(loan);
+    if (host) {
+        host->copy = loan->others_memory;
+        loan->others_memory = NULL;
+        char *side = host->side = aligned_alloc(ALIGN, side_bytes(&shown));
+        PyObject *fields = side ? make_device_fields(device, host, &shown, &side) : PyErr_NoMemory();
+        made = make_batch(host, &shown, fields, side);
+    }
+    Py_XDECREF((PyObject *)(void *)host);
+    Py_XDECREF((PyObject *)(void *)device);
     return made;
 }
 

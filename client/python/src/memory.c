@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/python/src/memory.h"
 
+#include "client/python/src/ring.h"
+
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -30,6 +32,7 @@ void python_memory_put(struct python_pool *pool)
 {
     if (!pool || atomic_fetch_sub(&pool->refs, 1) > 1)
         return;
+    python_ring_put(pool->ring);
     free(pool->chunks);
     free(pool);
 }

@@ -16,9 +16,12 @@ struct python_chunk {
     atomic_int refs;
 };
 
+struct python_ring;
+
 /* What a job and its leases share. */
 struct python_pool {
     atomic_int refs;
+    struct python_ring *ring; /* of a device, whose memory slots are then; NULL: none. A reference */
     uint32_t room, count;
     struct python_chunk *chunks; /* [room] */
     /* under the GIL: */

@@ -3,6 +3,12 @@
 
 #include <stdio.h>
 
+#ifdef MILLRACE_CUDA
+#define HAS_CUDA Py_True
+#else
+#define HAS_CUDA Py_False
+#endif
+
 struct python_types python_types;
 
 PyObject *python_raise(enum mr_code code, const char *text)
@@ -93,7 +99,8 @@ PyMODINIT_FUNC PyInit__core(void)
     if (add_type(module, "Array", &python_array_spec, &python_types.array) < 0 ||
         add_type(module, "Lease", &python_lease_spec, &python_types.lease) < 0 ||
         add_type(module, "Job", &python_job_spec, &python_types.job) < 0 ||
-        PyModule_AddStringConstant(module, "version", mr_version()) < 0) {
+        PyModule_AddStringConstant(module, "version", mr_version()) < 0 ||
+        PyModule_AddObjectRef(module, "has_cuda", HAS_CUDA) < 0) {
         Py_DECREF(module);
         return NULL;
     }

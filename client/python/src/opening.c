@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/python/src/opening.h"
 
+#include "client/python/src/ring.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -96,6 +98,11 @@ static void take_request(struct python_opening *opening, const struct python_req
     what->slot_allocate = python_memory_allocate;
     what->slot_free = python_memory_free;
     what->slot_context = opening->pool;
+    if (!opening->pool->ring)
+        return;
+    what->slot_allocate = mr_device_slot_allocate; /* nobody sees slots: no need to outlive the job */
+    what->slot_free = mr_device_slot_free;
+    what->slot_context = python_ring_device(opening->pool->ring);
 }
 
 struct python_opening *python_opening_start(struct python_request *request, struct python_pool *pool,

@@ -128,6 +128,10 @@ MR_API enum mr_code mr_ingest_stream_wait(struct mr_device_batch *batch, void *s
 MR_API enum mr_code mr_ingest_wait(struct mr_device_batch *batch, struct mr_error *error);
 /* Gives it back; its memory is written again after what is queued on `stream` by now. */
 MR_API enum mr_code mr_ingest_release(struct mr_device_batch *batch, void *stream, struct mr_error *error);
+/* The same of a batch that was used on several streams. MR_INVALID: more than MR_STREAMS. */
+#define MR_STREAMS 8
+MR_API enum mr_code mr_ingest_release_streams(struct mr_device_batch *batch, void *const *streams,
+                                              uint32_t count, struct mr_error *error);
 
 /* ---- where finish runs ---- */
 

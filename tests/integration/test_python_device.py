@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches on a device: the same bits as in ordinary memory, whatever the recipe; ring, streams and lifetimes. MILLRACE_TEST_DEVICE is "host"
+(the twin of a GPU) or "cuda:N"; with MILLRACE_FAKE_CUDA=1 its memory is ours. What a device has is read by DLPack, as a framework does."""
+import ctypes
+import gc
+import json
+import os
+import sys
+import threading
+import unittest
+
+import numpy
+
+import harness
+import test_python
+from test_python import COUNT, SIZE, told
+
+millrace, errors = test_python.millrace, test_python.errors
+DEVICE = os.environ.get("MILLRACE_TEST_DEVICE", "host")
+CUDA = DEVICE.startswith("cuda")
+PLACE = (2, int(DEVICE[5:])) if CUDA else (1, 0)
+
+
+# ---- a consumer of DLPack ----
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("type", ctypes.c_int32), ("id", ctypes.c_int32), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
+                ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+class Managed(ctypes.Structure):
+    pass
+
+
+Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(Managed))
+Managed._fields_ = [("tensor", Tensor), ("context", ctypes.c_void_p), ("deleter", Deleter)]
+pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+rename = ctypes.pythonapi.PyCapsule_SetName
+rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+USED = b"used_dltensor"
+
+
+def read(place, bytes_):
+    out = ctypes.create_string_buffer(max(bytes_, 1))
+    if CUDA and not os.environ.get("MILLRACE_FAKE_CUDA"):
+        driver = ctypes.CDLL("libcuda.so.1")
+        context = ctypes.c_void_p()
+        assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), PLACE[1]) == 0 and driver.cuCtxPushCurrent_v2(context) == 0
+        assert driver.cuMemcpyDtoH_v2(out, ctypes.c_uint64(place), ctypes.c_size_t(bytes_)) == 0
+        assert driver.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0 and driver.cuDevicePrimaryCtxRelease_v2(PLACE[1]) == 0
+    elif bytes_:
+        ctypes.memmove(out, place, bytes_)
+    return out.raw[:bytes_]
+
+
+class Taken:
+    """What a framework makes of an array: it holds the memory until it is dropped, by the deleter."""
+
+    def __init__(self, array, **how):
+        capsule = array.__dlpack__(**how)
+        self.managed = ctypes.cast(pointer_of(capsule, b"dltensor"), ctypes.POINTER(Managed))
+        rename(capsule, USED)
+        tensor = self.managed[0].tensor
+        self.device, self.pointer = (tensor.type, tensor.id), tensor.data
+        self.shape, self.strides = ([what[i] for i in range(tensor.ndim)] for what in (tensor.shape, tensor.strides))
+        self.kind = (tensor.code, tensor.bits)
+
+    def bytes(self):
+        """In the order of its memory."""
+        return read(self.pointer, int(numpy.prod(self.shape)) * self.kind[1] // 8)
+
+    def drop(self):
+        self.managed[0].deleter(self.managed)
+
+
+def taken(array, **how):
+    """(kind, shape, strides, bytes), and nothing is held."""
+    tensor = Taken(array, **how)
+    try:
+        return tensor.kind, tensor.shape, tensor.strides, tensor.bytes()
+    finally:
+        tensor.drop()
+
+
+class Device(test_python.Python):
+    """With ordinary memory's tests, where they ask nothing of it that a GPU's has not."""
+
+    test_no_copy_after_receiving = test_arrays_outlive_slots_and_loader = test_memory_is_flat = test_dlpack_kinds = None
+    test_the_example_in_the_readme = test_grpcio_before_and_after = test_errors = test_fields = test_the_audit_knows_what_was_abandoned = None
+    if CUDA:  # numpy.asarray of images
+        test_epochs_are_those_of_cat = test_float_and_layout = test_batch_ops = test_bad_samples = test_map = None
+
+    def loader(self, **changes):
+        return super().loader(**{"device": DEVICE, **changes})
+
+    def child(self, code, wait=True, **env):
+        return super().child(f"options['device'] = {DEVICE!r}\n" + code, wait, **env)
+
+    def same(self, epochs=2, **changes):
+        """A loader of either kind gives the same; how many batches there were."""
+        here, there = self.loader(device=None, **changes), self.loader(**changes)
+        count = 0
+        for _ in range(epochs):
+            for mine, its in zip(here, there, strict=True):
+                self.assertEqual((told(mine), mine.cursor, mine.step, mine.steps, mine.rows, mine.valid_rows),
+                                 (told(its), its.cursor, its.step, its.steps, its.rows, its.valid_rows))
+                for ours, array in zip(mine, its, strict=True):
+                    self.assertEqual(array.__dlpack_device__(), PLACE)
+                    self.assertEqual(taken(ours), taken(array), changes)
+                count += 1
+        here.close()
+        there.close()
+        return count
+
+    # ---- the same bits ----
+
+    def test_same_bits_of_every_kind(self):
+        for dtype in (None, "uint8", "float32", "float16", "bfloat16"):
+            for layout in (None, "NHWC", "NCHW"):
+                self.assertEqual(self.same(1, dtype=dtype, layout=layout), 8)
+
+    def test_same_bits_of_batch_ops(self):
+        plain = ["RandomResizedCrop(size=32)", "ToDtype", "Normalize"]
+        for ops in (["MixUp"], ["CutMix"], [("RandomErasing", {"p": 0.7})], [("RandomErasing", {"p": 0.7}), "MixUp", "CutMix"]):
+            for dtype in ("float32", "float16", "bfloat16"):
+                self.same(1, transforms=plain + ops, dtype=dtype, options=None)
+
+    def test_same_bits_of_every_tail(self):
+        last = set()
+        for tail, dtype in (("drop", None), ("pad", None), ("exact", None), ("exact", "uint8")):
+            for rank, world, batch in ((0, 3, 8), (2, 3, 8), (0, 6, 10), (5, 6, 10)):  # of 61: of the last step exact leaves a part, one row, nothing
+                common = dict(tail=tail, dtype=dtype, rank=rank, world_size=world, batch_size=batch)
+                here, there = (self.loader(job=f"device-tail-{d}", device=d, **common) for d in (None, DEVICE))
+                for mine, its in zip(here, there, strict=True):
+                    self.assertEqual([told(mine), *map(taken, mine)], [told(its), *map(taken, its)])
+                last.add((tail, mine.rows))
+                here.close()
+                there.close()
+        self.assertIn(("exact", 0), last)
+        self.assertIn(("exact", 1), last)
+
+    def test_same_bits_where_a_sample_is_bad(self):
+        for policy in ("skip", "replace"):
+            self.assertEqual(self.same(1, dataset="trouble", shuffle=False, on_error=policy, dtype=None), 1)
+        self.same(1, dataset="trouble", on_error="skip", transforms=["RandomResizedCrop(size=32)", "ToDtype", "Normalize", "MixUp"], options=None,
+                  dtype=None)
+
+    def test_same_bits_after_resuming(self):
+        whole = [[taken(a) for a in batch] for batch in self.loader(dtype=None, device=None)]
+        for at in (1, 4, 7):
+            loader = self.loader(dtype=None)
+            for _ in zip(range(at), loader):
+                pass
+            state = loader.state_dict()
+            loader.load_state_dict(state)  # while the next batch is on the device already
+            self.assertEqual([taken(a) for a in next(iter(loader))], whole[at])
+            loader.close()
+            later = self.loader(dtype=None)
+            later.load_state_dict(state)
+            self.assertEqual([[taken(a) for a in batch] for batch in later], whole[at:])
+
+    def test_fields_besides(self):
+        names = ("label", "index", "image", "encoded", "box")
+        most = max(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(self.folder + "/photos") for f in fs)
+        common = dict(fields=names, shuffle=False, transforms=["RandomResizedCrop(size=32)", ("Encoded", {"max_bytes": most})], options=None)
+        here, there = self.loader(device=None, **common), self.loader(**common)
+        kept = []
+        for mine, its in zip(here, there, strict=True):
+            self.assertEqual(list(its), list(names))
+            for name in names:
+                ours, arrays = ((v if isinstance(v, tuple) else (v,)) for v in (mine[name], its[name]))
+                self.assertEqual([taken(a) for a in ours], [taken(a) for a in arrays])
+                self.assertEqual(arrays[0].__dlpack_device__(), PLACE if name in ("image", "label") else (1, 0))
+            kept.append((its["box"], its["encoded"], its.valid))  # they hold nothing of the device
+        del its, arrays
+        gc.collect()
+        self.assertEqual((there.stats()["held"], there.stats()["copies"]), (0, 0))
+        there.close()
+        self.assertEqual(sum(len(box) for box, _, _ in kept), COUNT)
+
+    def test_where_it_is_finished(self):
+        plain = self.loader(device=None, dtype=None)
+        self.assertEqual((plain.stats()["finish"]["where"], plain.stats()["finish"]["device"]), ("client", None))
+        for finish in ("auto", "client") + ("gpu",) * CUDA:
+            loader = self.loader(dtype=None, finish=finish, tail="drop")
+            about = loader.stats()["finish"]
+            self.assertEqual((about["where"], about["reason"]), (None, "no batch came yet"))
+            self.assertEqual(self.same(2, dtype=None, finish=finish), 16)
+            for _ in range(2):
+                for _ in loader:
+                    pass
+            about = loader.stats()["finish"]
+            self.assertIn(DEVICE, about["device"])
+            self.assertTrue(about["decided"])
+            self.assertIn(about["where"], ("client", "gpu") if CUDA and finish == "auto" else ("gpu",) if finish == "gpu" else ("client",))
+            self.assertTrue(about["reason"].startswith(about["where"] + ": "), about)
+            self.assertTrue(loader.note.endswith("; finish on " + about["reason"]), loader.note)
+            if CUDA and finish == "auto":
+                self.assertEqual((about["client"]["batches"], about["gpu"]["batches"]), (3, 3))
+
+    # ---- lifetimes ----
+
+    def test_a_loop_sees_the_ring_alone(self):
+        loader, places = self.loader(), set()
+        for _ in range(3):
+            for images, labels in loader:
+                places.add(images.pointer)
+        self.assertEqual(len(places), 3)
+        stats = loader.stats()
+        self.assertEqual((stats["copies"], stats["views"], stats["held"]), (0, 24, 1))
+        del images, labels
+        self.assertEqual(loader.stats()["held"], 0)
+
+    def test_whatever_is_kept_is_kept(self):
+        """Everything of two epochs: by arrays, by capsules, by tensors; and the loader is closed."""
+        want = [[taken(a) for a in batch] for loader in [self.loader(dtype=None, device=None)] for _ in range(2) for batch in loader]
+        for look_ahead in (1, 2, 3, 5):
+            loader = self.loader(dtype=None, look_ahead=look_ahead)
+            kept = [list(batch) for _ in range(2) for batch in loader]
+            stats = loader.stats()
+            self.assertEqual((stats["held"], stats["views"], stats["copies"]), (look_ahead, look_ahead, 16 - look_ahead))
+            self.assertEqual(len({batch[0].pointer for batch in kept}), 16)
+            capsules = [batch[0].__dlpack__() for batch in kept[::3]]
+            tensors = [[Taken(a) for a in batch] for batch in kept]
+            loader.close()
+            del loader, kept
+            gc.collect()
+            self.assertEqual([[(t.kind, t.shape, t.strides, t.bytes()) for t in batch] for batch in tensors], want)
+            for batch in tensors:
+                for tensor in batch:
+                    tensor.drop()
+            del capsules
+
+    def test_what_is_given_back_is_used_again(self):
+        loader = self.loader(dtype=None)
+        iterator = iter(loader)
+        first = next(iterator)
+        place = first[0].pointer
+        label = Taken(first[1])
+        label.drop()
+        tensor = Taken(first[0])
+        before = tensor.bytes()
+        del first, label
+        others = [next(iterator)[0].pointer for _ in range(5)]  # dropped at once
+        self.assertNotIn(place, others)
+        self.assertEqual(tensor.bytes(), before)
+        tensor.drop()
+        self.assertIn(place, [next(iterator)[0].pointer for _ in range(2)] + [batch[0].pointer for batch in loader])
+
+    def test_arrays_dropped_on_other_threads(self):
+        loader = self.loader(dtype=None)
+        want = [taken(images)[3] for images, _ in self.loader(dtype=None, device=None)]
+        heap, stop, bad = [], threading.Event(), []
+
+        def drop():
+            while not stop.is_set() or heap:
+                if heap:
+                    step, tensor = heap.pop(0)
+                    if tensor.bytes() != want[step]:
+                        bad.append(step)
+                    tensor.drop()
+        thread = threading.Thread(target=drop)
+        thread.start()
+        for _ in range(6):
+            loader.set_epoch(0)
+            for batch in loader:
+                heap.append((batch.step, Taken(batch[0])))
+            del batch
+        stop.set()
+        thread.join(60)
+        self.assertEqual(bad, [])
+        gc.collect()
+        self.assertEqual(loader.stats()["held"], 0)
+
+    def test_a_break_gives_the_ring_back(self):
+        loader = self.loader()
+        for epoch in range(4):
+            for images, labels in loader:
+                break
+        del images, labels
+        self.assertEqual((loader.stats()["held"], loader.stats()["copies"]), (0, 0))
+
+    def test_the_ledger_is_a_batch_ahead(self):
+        ledger = os.path.join(self.folder, "device.ledger")
+        loader = self.loader(ledger=ledger, job="device-ledger")
+        for epoch, steps in ((0, 3), (1, 8), (2, 8)):
+            loader.set_epoch(epoch)
+            for _ in zip(range(steps), loader):
+                pass
+        loader.load_state_dict({"version": 1, "cursor": millrace._core.cursor_at(loader.state_dict()["cursor"], 2)})
+        self.assertEqual(len(list(loader)), 8)
+        loader.close()
+        audit = json.loads(self.cluster.cli("audit", ledger, "--json").stdout)
+        self.assertTrue(audit["proven"], audit["first_violations"])
+        self.assertEqual([(e["epoch"], e["state"], e["again"]) for e in audit["epochs"]],
+                         [(0, "abandoned", 0), (1, "complete", 0), (2, "complete", COUNT)])
+        self.assertIn(audit["epochs"][0]["delivered"], (24, 32))
+
+    # ---- rules of hand-over ----
+
+    def test_where_an_array_says_it_is(self):
+        images, labels = next(iter(self.loader(dtype=None)))
+        self.assertEqual((images.__dlpack_device__(), labels.__dlpack_device__()), (PLACE, PLACE))
+        self.assertIn('"dltensor_versioned"', repr(images.__dlpack__(max_version=(1, 1), dl_device=PLACE, copy=False)))
+        for refused in (dict(dl_device=(2, 7)), dict(copy=True), dict(dl_device=(1, 0) if CUDA else (2, 0))):
+            with self.assertRaises(BufferError):
+                labels.__dlpack__(**refused)
+        bad, good = ((0, -2), (None, 1, 2, -1)) if CUDA else ((0, 1, 2, -1, 4096), (None,))
+        for stream in good:
+            taken(labels, stream=stream)
+        for stream in bad:
+            with self.assertRaises(BufferError):
+                labels.__dlpack__(stream=stream)
+        if not CUDA:
+            self.assertFalse(hasattr(images, "__cuda_array_interface__"))
+            self.assertEqual(numpy.asarray(images).ctypes.data, images.pointer)
+            return
+        with self.assertRaises(BufferError):
+            memoryview(images)
+        about = labels.__cuda_array_interface__
+        self.assertEqual(about, dict(shape=(8,), strides=(8,), typestr="<i8", data=(labels.pointer, False), version=3, stream=1))
+
+    def test_after_a_fork(self):
+        loader = self.loader()
+        images, labels = next(iter(loader))
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                if CUDA:
+                    try:
+                        images.__dlpack__()
+                    except errors.ClosedError:
+                        code = 0
+                else:
+                    code = int(taken(labels)[1] != [8])
+                del images, labels
+                loader.close()
+            finally:
+                os._exit(code)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+        self.assertEqual(taken(labels)[1], [8])
+
+    def test_two_threads_at_one_loader(self):
+        loader, seen, refused = self.loader(tail="drop"), [], []
+        iterator = iter(loader)
+
+        def ask():
+            while True:
+                try:
+                    batch = next(iterator)
+                    seen.append(batch.step)
+                except StopIteration:
+                    return
+                except errors.BusyError:
+                    refused.append(1)
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual(sorted(set(seen)), list(range(7)))
+
+    def test_what_is_refused(self):
+        for words, changes in (("must be None, 'cpu'", dict(device="gpu")), ("brings images there", dict(fields=("label",))),
+                               ("is no GPU", dict(device=None, finish="gpu")), ("is no GPU", dict(device="host", finish="gpu")), ("finish='fast'", dict(finish="fast"))):
+            with self.assertRaisesRegex(errors.InvalidError, words):
+                self.loader(**changes)
+        with self.assertRaisesRegex(errors.UnsupportedError, "one view"):
+            self.loader(views=2)
+        if not millrace._core.has_cuda:
+            with self.assertRaisesRegex(errors.UnsupportedError, "CUDA is not in this build"):
+                self.loader(device="cuda:0")
+        else:
+            with self.assertRaisesRegex(errors.NotFoundError, "cuda:99: this machine has|no driver on this machine|cuda:99: "):
+                len(self.loader(device="cuda:99"))
+            with self.assertRaisesRegex(errors.InvalidError, "in the GPU's memory"):
+                self.loader(device="cuda:0", arrays="numpy")
+
+    def test_importing_touches_no_driver(self):
+        self.assertEqual(self.child("print(json.dumps('libcuda.so' in open('/proc/self/maps').read()))"), [False])
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -24,10 +24,15 @@ struct client_items_part {
     uint32_t epoch, count;
     uint64_t position;
     const struct wire_row *rows;
-    uint64_t pick; /* any number: where only one row is looked at, row `pick` % count */
+    uint64_t bytes; /* of the part */
+    uint64_t pick;  /* any number: where not all rows are looked at, row `pick` % count is the first */
 };
-/* CORRUPT: a row of another item. One row is looked at where an item's place costs more to find than to look up (above
- * SCHEDULER_ORDER_TABLE_MAX). */
+/*
+ * CORRUPT: a row of another item. All rows are looked at, but where the item of a position is not in a table (above
+ * SCHEDULER_ORDER_TABLE_MAX items, shuffled): finding it costs what hashing 4 KiB does, so there it is one row for each
+ * CLIENT_ITEMS_STEP_BYTES, at least one: all of the usual images, one in ten of 3 KB.
+ */
+#define CLIENT_ITEMS_STEP_BYTES 32768
 enum base_code client_items_check(struct client_items *items, const struct client_items_part *part,
                                   struct base_error *error);
 

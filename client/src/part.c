@@ -187,6 +187,7 @@ static enum base_code verify(struct client_part *part, const struct wire_header 
                                      .count = part->rows,
                                      .position = header->block * part->block_rows + header->from,
                                      .rows = rows,
+                                     .bytes = header->length,
                                      .pick = header->request};
     return client_items_check(part->items, &came, error);
 }

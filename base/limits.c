@@ -174,16 +174,6 @@ uint64_t base_limits_memory_bytes(void)
     return base_limits_memory_bytes_at("");
 }
 
-uint64_t base_limits_resident_bytes(void)
-{
-    char text[128];
-    uint64_t total, resident;
-    if (!read_text("/proc/self/statm", text, sizeof text) ||
-        sscanf(text, "%" SCNu64 " %" SCNu64, &total, &resident) != 2)
-        return 0;
-    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 int base_limits_descriptors(void)
 {
     struct rlimit limit;

@@ -7,8 +7,7 @@
 
 int base_limits_cores(void);             /* affinity, then cpu.max rounded up; at least 1 */
 uint64_t base_limits_memory_bytes(void); /* the least of physical memory and memory.max on the way up */
-uint64_t base_limits_resident_bytes(void);
-int base_limits_descriptors(void); /* raises the soft limit to the hard one, returns it */
+int base_limits_descriptors(void);       /* raises the soft limit to the hard one, returns it */
 /* For a service with many threads, before it starts them: two malloc arenas, and large pieces go back at once. glibc's
  * own, up to eight a core and growing limits, let a worker's resident size creep by megabytes an hour. */
 void base_limits_heap(void);

@@ -151,14 +151,6 @@ bool base_pool_rekey(struct base_pool *pool, struct base_task *task, int64_t key
     return queued;
 }
 
-bool base_pool_cancel(struct base_pool *pool, struct base_task *task)
-{
-    pthread_mutex_lock(&pool->lock);
-    bool queued = take_out(pool, task);
-    pthread_mutex_unlock(&pool->lock);
-    return queued;
-}
-
 void base_pool_stop(struct base_pool **pool)
 {
     if (!pool || !*pool)

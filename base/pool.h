@@ -28,8 +28,6 @@ enum base_code base_pool_start(struct base_pool **pool, const struct base_pool_o
 void base_pool_post(struct base_pool *pool, struct base_task *task, int64_t key);
 /* Moves a task that has not started to another key; false if it has started. */
 bool base_pool_rekey(struct base_pool *pool, struct base_task *task, int64_t key);
-/* Takes back a task that has not started; false if it has (it will finish). */
-bool base_pool_cancel(struct base_pool *pool, struct base_task *task);
 /* Runs nothing more, waits for the running tasks, ends the threads, clears *pool. Tasks left are not run. */
 void base_pool_stop(struct base_pool **pool);
 

@@ -44,7 +44,6 @@
 
 #include <stddef.h>
 
-#define WORKER_JOB_CHARS 128
 #define WORKER_TICK_MS 250 /* WAIT or PING to everyone who waits: or a busy worker would look dead */
 #define WORKER_UNKNOWN_STREAM_MS 200 /* RETRY of an OPEN whose stream the server has not told us yet */
 #define WORKER_REST_FIRST_MS 100     /* after an unavailable item; doubles ... */
@@ -193,7 +192,7 @@ struct worker_open {
     uint64_t request;
     uint32_t handle, rank;
     const uint8_t *stream, *fingerprint; /* 32 and 16 bytes */
-    const char *job;                     /* shorter than WORKER_JOB_CHARS */
+    const char *job;
 };
 void worker_core_open(struct worker_core *core, int64_t now_ns, uint64_t connection,
                       const struct worker_open *open);

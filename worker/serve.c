@@ -213,11 +213,6 @@ enum base_code worker_serve_start(struct worker_serve **out, const struct worker
     return base_error_set(error, BASE_NO_MEMORY, "data port: events");
 }
 
-void worker_serve_set_make(struct worker_serve *serve, struct worker_make *make)
-{
-    serve->options.make = make;
-}
-
 static void free_event(struct event **event)
 {
     if (*event)
@@ -225,7 +220,7 @@ static void free_event(struct event **event)
     *event = NULL;
 }
 
-void worker_serve_stop_listening(struct worker_serve *serve)
+static void stop_listening(struct worker_serve *serve)
 {
     free_event(&serve->acceptable);
     if (serve->options.listen_fd >= 0)
@@ -239,7 +234,7 @@ void worker_serve_stop(struct worker_serve **out)
     *out = NULL;
     if (!serve)
         return;
-    worker_serve_stop_listening(serve);
+    stop_listening(serve);
     serve->pumping = true; /* nothing is carried out any more */
     while (serve->first) {
         struct connection *next = serve->first->next;

@@ -34,7 +34,7 @@ struct worker_serve_options {
     struct event_base *loop;
     int listen_fd; /* owned from here on */
     struct worker_core *core;
-    struct worker_make *make; /* may be set later (worker_serve_set_make) */
+    struct worker_make *make;
     uint8_t *staging;
     const struct worker_local *local; /* NULL: staging is lent to nobody */
     const char *token_key;            /* NULL: no token is asked */
@@ -50,8 +50,6 @@ enum base_code worker_serve_start(struct worker_serve **serve, const struct work
                                   struct base_error *error);
 /* Closes all connections. Clears *serve. */
 void worker_serve_stop(struct worker_serve **serve);
-void worker_serve_set_make(struct worker_serve *serve, struct worker_make *make);
-void worker_serve_stop_listening(struct worker_serve *serve);
 
 /* Carries out what the machine wants: after each event that did not come through here. */
 void worker_serve_pump(struct worker_serve *serve);

@@ -34,7 +34,7 @@ bool cli_parse(const struct base_options *options, int argc, char **argv, void *
     return false;
 }
 
-int cli_exit_of(enum base_code code)
+static int exit_of(enum base_code code)
 {
     switch (code) {
     case BASE_OK:
@@ -69,7 +69,7 @@ int cli_fail(const char *command, bool json, const struct base_error *error)
         base_json_object_end(&writer);
         cli_flush(&out);
     }
-    return cli_exit_of(error->code);
+    return exit_of(error->code);
 }
 
 enum base_code cli_number(const char *text, uint64_t *number)

@@ -90,7 +90,6 @@ bool cli_parse(const struct base_options *options, int argc, char **argv, void *
 
 /* Says what failed and returns the exit code for it. */
 int cli_fail(const char *command, bool json, const struct base_error *error);
-int cli_exit_of(enum base_code code);
 
 /* A 64-bit number in decimal; INVALID otherwise. */
 enum base_code cli_number(const char *text, uint64_t *number);

@@ -30,7 +30,8 @@ static enum base_code unknown_field(const struct scheduler_pipeline *pipeline, c
     return base_error_set(error, BASE_INVALID, "field \"%.40s\": this pipeline makes %s", name, known);
 }
 
-enum base_code client_fields_init(struct client_fields *fields, const struct scheduler_pipeline *pipeline,
+/* INVALID names what there is. `names` NULL: image, label. */
+static enum base_code take_fields(struct client_fields *fields, const struct scheduler_pipeline *pipeline,
                                   const char *const *names, struct base_error *error)
 {
     static const char *const standard[] = {"image", "label", NULL};
@@ -165,7 +166,7 @@ enum base_code client_slots_init(struct client_slots *slots, const struct client
 {
     const struct mr_job_options *job = options->job;
     *slots = (struct client_slots){.batch = job->batch, .on_bad = (enum client_on_bad)job->on_bad};
-    enum base_code code = client_fields_init(&slots->fields, options->pipeline, job->fields, error);
+    enum base_code code = take_fields(&slots->fields, options->pipeline, job->fields, error);
     if (code != BASE_OK)
         return code;
     take_finish(slots, options);

@@ -24,9 +24,6 @@ struct client_fields {
     uint8_t wanted;                             /* bit i: made field i is sent */
     bool all;                                   /* all made fields: row hashes can be verified */
 };
-/* INVALID names what there is. `names` NULL: image, label. */
-enum base_code client_fields_init(struct client_fields *fields, const struct scheduler_pipeline *pipeline,
-                                  const char *const *names, struct base_error *error);
 
 struct client_batch {
     struct mr_batch public;

@@ -46,7 +46,8 @@ static int compare_parts(const char *a, size_t a_size, const char *b, size_t b_s
                          (const uint8_t *)b + b_size);
 }
 
-int source_walk_compare_text(const char *a, const char *b)
+/* As Python compares str(a) and str(b) of file names. */
+static int compare_text(const char *a, const char *b)
 {
     return compare_parts(a, strlen(a), b, strlen(b));
 }
@@ -62,7 +63,7 @@ int source_walk_compare_names(const char *a, const char *b)
     int order = compare_parts(a, strcspn(a, "/"), b, strcspn(b, "/"));
     if (order == 0)
         order = compare_parts(a, folder_of(a), b, folder_of(b));
-    return order ? order : source_walk_compare_text(a, b);
+    return order ? order : compare_text(a, b);
 }
 
 static bool is_image(const char *name)
@@ -320,13 +321,13 @@ static enum base_code read_folder(struct walk *walk, size_t index, struct base_e
 static int by_name(const void *a, const void *b)
 {
     const struct file *x = a, *y = b;
-    return source_walk_compare_text(x->name, y->name);
+    return compare_text(x->name, y->name);
 }
 
 static int by_path(const void *a, const void *b)
 {
     const struct folder *x = a, *y = b;
-    return source_walk_compare_text(x->path, y->path);
+    return compare_text(x->path, y->path);
 }
 
 static enum base_code tell_folder(const struct walk *walk, struct folder *folder, int32_t label,

@@ -32,8 +32,6 @@ struct source_visitor {
 enum base_code source_walk(const struct source_roots *roots, const char *path, const _Atomic bool *cancel,
                            const struct source_visitor *visitor, struct base_error *error);
 
-/* As Python compares str(a) and str(b) of file names. */
-int source_walk_compare_text(const char *a, const char *b);
 /* The order in which a walk finds two names "class/folders/file". */
 int source_walk_compare_names(const char *a, const char *b);
 

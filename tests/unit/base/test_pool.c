@@ -111,10 +111,10 @@ static void lowest_key_first_equal_in_order(void **state)
     assert_memory_equal(ran, expected, sizeof expected);
 }
 
-static void rekey_and_cancel(void **state)
+static void rekey(void **state)
 {
     (void)state;
-    static const int expected[] = {5, 0, 4, 2, 6};
+    static const int expected[] = {5, 0, 1, 3, 4, 2, 6};
     struct base_task holder;
     struct job jobs[7];
     struct base_pool *pool = held_pool(&holder);
@@ -124,39 +124,14 @@ static void rekey_and_cancel(void **state)
     }
     assert_true(base_pool_rekey(pool, &jobs[5].task, -1));  /* the tail to the head */
     assert_true(base_pool_rekey(pool, &jobs[2].task, 100)); /* the middle to the tail */
-    assert_true(base_pool_cancel(pool, &jobs[1].task));
-    assert_true(base_pool_cancel(pool, &jobs[3].task));
-    assert_false(base_pool_cancel(pool, &jobs[3].task));
-    assert_false(base_pool_rekey(pool, &jobs[3].task, 0));
-    assert_false(base_pool_cancel(pool, &holder)); /* it runs */
-    assert_false(base_pool_rekey(pool, &holder, 0));
+    assert_false(base_pool_rekey(pool, &holder, 0));        /* it runs */
     jobs[6] = (struct job){.task.run = note, .name = 6};
     base_pool_post(pool, &jobs[6].task, 101);
     set(&gate_open);
-    wait_until_ran(5);
-    assert_false(base_pool_cancel(pool, &jobs[0].task)); /* it ran */
+    wait_until_ran(7);
+    assert_false(base_pool_rekey(pool, &jobs[0].task, 0)); /* it ran */
     base_pool_stop(&pool);
     assert_memory_equal(ran, expected, sizeof expected);
-}
-
-/* Cancelling the only task leaves a tail that a later post must not hang on. */
-static void cancel_of_the_last(void **state)
-{
-    (void)state;
-    struct base_task holder;
-    struct job a = {.task.run = note, .name = 1}, b = {.task.run = note, .name = 2};
-    struct base_pool *pool = held_pool(&holder);
-    base_pool_post(pool, &a.task, 1);
-    assert_true(base_pool_cancel(pool, &a.task));
-    base_pool_post(pool, &b.task, 2);
-    base_pool_post(pool, &a.task, 1);
-    assert_true(base_pool_cancel(pool, &b.task));
-    base_pool_post(pool, &b.task, 3);
-    set(&gate_open);
-    wait_until_ran(2);
-    base_pool_stop(&pool);
-    assert_int_equal(ran[0], 1);
-    assert_int_equal(ran[1], 2);
 }
 
 static void open_gate(struct base_task *task, int thread)
@@ -199,7 +174,7 @@ static void count(struct base_task *task, int thread)
         atomic_fetch_add(&wrong_threads, 1);
 }
 
-/* Posts, cancels and three threads at once: each task runs or is taken back, never both. */
+/* Posts, other keys and three threads at once: each task runs once. */
 static void each_task_once(void **state)
 {
     (void)state;
@@ -208,19 +183,18 @@ static void each_task_once(void **state)
     struct base_task last = {.run = open_gate};
     struct base_pool *pool = NULL;
     struct base_pool_options options = {.name = "a name over twelve", .threads = 3, .idle = false};
-    int cancelled = 0;
     gate_open = false;
     assert_int_equal(base_pool_start(&pool, &options, NULL), BASE_OK);
     for (int i = 0; i < N; i++) {
         tasks[i].run = count;
         base_pool_post(pool, &tasks[i], i % 7);
         if (i % 3 == 0)
-            cancelled += base_pool_cancel(pool, &tasks[i / 2]);
+            base_pool_rekey(pool, &tasks[i / 2], i % 5);
     }
     base_pool_post(pool, &last, INT64_MAX);
     wait_for(&gate_open);
     base_pool_stop(&pool); /* waits for those that others still run */
-    assert_int_equal(atomic_load(&runs) + cancelled, N);
+    assert_int_equal(atomic_load(&runs), N);
     assert_int_equal(atomic_load(&wrong_threads), 0);
 }
 
@@ -264,13 +238,9 @@ static void no_threads_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lowest_key_first_equal_in_order),
-        cmocka_unit_test(rekey_and_cancel),
-        cmocka_unit_test(cancel_of_the_last),
-        cmocka_unit_test(stop_runs_nothing_more),
-        cmocka_unit_test(each_task_once),
-        cmocka_unit_test(idle_threads_are_idle),
-        cmocka_unit_test(no_threads_is_an_error),
+        cmocka_unit_test(lowest_key_first_equal_in_order), cmocka_unit_test(rekey),
+        cmocka_unit_test(stop_runs_nothing_more),          cmocka_unit_test(each_task_once),
+        cmocka_unit_test(idle_threads_are_idle),           cmocka_unit_test(no_threads_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,10 +17,7 @@ struct parked {
     struct base_heap_node node;  /* first; by deadline */
     struct parked *next, **link; /* in its key's chain */
     struct parked *next_asked;   /* to be looked at */
-    const struct server_park_kind *kind;
-    struct rpc_call *call;
-    const ProtobufCMessage *request;
-    uint64_t key;
+    struct server_park_call call;
     bool asked;
 };
 
@@ -70,7 +67,7 @@ void server_park_destroy(struct server_park *park)
         return;
     for (struct parked *gone; (gone = first_of(park));) {
         take_out(park, gone);
-        rpc_fail(gone->call, BASE_UNAVAILABLE, "the server is stopping");
+        rpc_fail(gone->call.call, BASE_UNAVAILABLE, "the server is stopping");
         free(gone);
     }
     base_heap_fini(&park->all);
@@ -92,20 +89,19 @@ static struct parked **chain_of(struct server_park *park, uint64_t key)
 }
 
 void server_park_add(struct server_park *park, int64_t now_ns, uint32_t wait_ms,
-                     const struct server_park_kind *kind, uint64_t key, struct rpc_call *call,
-                     const ProtobufCMessage *request)
+                     const struct server_park_call *call)
 {
     if (wait_ms > SERVER_PARK_WAIT_MAX_MS)
         wait_ms = SERVER_PARK_WAIT_MAX_MS;
     bool room = park->all.count < SERVER_PARK_MAX && base_heap_reserve(&park->all, park->all.count + 1);
     struct parked *parked = room ? malloc(sizeof *parked) : NULL;
     if (!parked) {
-        rpc_fail(call, BASE_BUSY, "the server keeps as many waiting calls as it can (%d)", SERVER_PARK_MAX);
+        rpc_fail(call->call, BASE_BUSY, "the server keeps as many waiting calls as it can (%d)",
+                 SERVER_PARK_MAX);
         return;
     }
-    struct parked **chain = chain_of(park, key);
-    *parked = (struct parked){
-        .next = *chain, .link = chain, .kind = kind, .call = call, .request = request, .key = key};
+    struct parked **chain = chain_of(park, call->key);
+    *parked = (struct parked){.next = *chain, .link = chain, .call = *call};
     if (parked->next)
         parked->next->link = &parked->next;
     *chain = parked;
@@ -116,7 +112,7 @@ void server_park_add(struct server_park *park, int64_t now_ns, uint32_t wait_ms,
 void server_park_wake(struct server_park *park, uint64_t key)
 {
     for (struct parked *parked = *chain_of(park, key); parked; parked = parked->next)
-        if (parked->key == key)
+        if (parked->call.key == key)
             ask(park, parked);
 }
 
@@ -131,7 +127,7 @@ static void ask_gone(struct server_park *park)
     for (int i = 0; i < SWEPT && i < park->all.count; i++) {
         park->swept = park->swept + 1 < park->all.count ? park->swept + 1 : 0;
         struct parked *parked = (struct parked *)park->all.nodes[park->swept];
-        if (rpc_call_cancelled(parked->call))
+        if (rpc_call_cancelled(parked->call.call))
             ask(park, parked);
     }
 }
@@ -152,11 +148,12 @@ int64_t server_park_poll(struct server_park *park, int64_t now_ns)
         struct parked *parked = park->asked;
         park->asked = parked->next_asked;
         parked->asked = false;
-        if (parked->kind->ready && parked->node.key != INT64_MAX && !rpc_call_cancelled(parked->call) &&
-            !parked->kind->ready(park->context, parked->request))
+        if (parked->call.kind->ready && parked->node.key != INT64_MAX &&
+            !rpc_call_cancelled(parked->call.call) &&
+            !parked->call.kind->ready(park->context, parked->call.request))
             continue;
         take_out(park, parked);
-        parked->kind->answer(park->context, parked->call, parked->request);
+        parked->call.kind->answer(park->context, parked->call.call, parked->call.request);
         free(parked);
     }
     return first_of(park) ? first_of(park)->node.key : INT64_MAX;

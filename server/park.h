@@ -28,10 +28,15 @@ enum base_code server_park_create(struct server_park **park, void *context, stru
 /* Calls still waiting are failed with UNAVAILABLE. */
 void server_park_destroy(struct server_park *park);
 
+struct server_park_call {
+    const struct server_park_kind *kind;
+    uint64_t key;
+    struct rpc_call *call;
+    const ProtobufCMessage *request;
+};
 /* Keeps the call, for the next poll at least; wait_ms is capped. */
 void server_park_add(struct server_park *park, int64_t now_ns, uint32_t wait_ms,
-                     const struct server_park_kind *kind, uint64_t key, struct rpc_call *call,
-                     const ProtobufCMessage *request);
+                     const struct server_park_call *call);
 /* The next poll looks at the calls that wait for `key`, or at all. */
 void server_park_wake(struct server_park *park, uint64_t key);
 void server_park_wake_all(struct server_park *park);

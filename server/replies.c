@@ -445,11 +445,11 @@ Millrace__V1__DatasetInfo *server_replies_dataset(struct server_arena *arena, co
     info->version = view(dataset->version, BASE_SHA256_BYTES);
     add_workers(arena, server, dataset, whole, info);
     struct listing listing = {arena, info};
-    info->bad = pointers(arena, BAD_LISTED_MAX);
-    if (info->bad)
-        store_bad_items_each(server->store, dataset->version, whole ? BAD_LISTED_MAX : 0, list_bad, &listing,
-                             &info->bad_items, NULL);
+    store_bad_items_count(server->store, dataset->version, &info->bad_items, NULL);
     if (whole) {
+        info->bad = pointers(arena, BAD_LISTED_MAX);
+        if (info->bad)
+            store_bad_items_each(server->store, dataset->version, BAD_LISTED_MAX, list_bad, &listing, NULL);
         info->classes = dataset->classes.line;
         info->n_classes = dataset->classes.count;
         info->skipped_names = dataset->skipped_names.line;

@@ -215,8 +215,9 @@ static void on_sync(void *context, struct rpc_call *call, const ProtobufCMessage
     keep_bad_items(server, sync);
     if (sync->leaving)
         scheduler_cluster_worker_leave(server->cluster, base_clock_now_ns(), sync->worker, sync->incarnation);
-    server_park_add(server->park, base_clock_now_ns(), sync->wait_ms, &orders_kind,
-                    server_park_worker_key(sync->worker), call, message);
+    server_park_add(
+        server->park, base_clock_now_ns(), sync->wait_ms,
+        &(struct server_park_call){&orders_kind, server_park_worker_key(sync->worker), call, message});
 }
 
 static void on_indexed(void *context, struct rpc_call *call, const ProtobufCMessage *message)

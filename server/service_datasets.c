@@ -59,8 +59,8 @@ static void on_add(void *context, struct rpc_call *call, const ProtobufCMessage 
     if (server_datasets_add(server->datasets, add->name, add->path, &dataset, &error))
         server_answer_error(server, call, &error);
     else
-        server_park_add(server->park, base_clock_now_ns(), add->wait_ms, &add_kind, SERVER_PARK_ANY_KEY, call,
-                        message);
+        server_park_add(server->park, base_clock_now_ns(), add->wait_ms,
+                        &(struct server_park_call){&add_kind, SERVER_PARK_ANY_KEY, call, message});
 }
 
 /* ---- verify ---- */
@@ -111,7 +111,7 @@ static void on_verify(void *context, struct rpc_call *call, const ProtobufCMessa
         server_answer_error(server, call, &error);
     else
         server_park_add(server->park, base_clock_now_ns(), verify->wait_ms ? verify->wait_ms : VERIFY_WAIT_MS,
-                        &verify_kind, SERVER_PARK_ANY_KEY, call, message);
+                        &(struct server_park_call){&verify_kind, SERVER_PARK_ANY_KEY, call, message});
 }
 
 /* ---- the rest ---- */

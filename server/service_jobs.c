@@ -66,7 +66,8 @@ static void on_open(void *context, struct rpc_call *call, const ProtobufCMessage
         server_answer_error(server, call, &error);
         return;
     }
-    server_park_add(server->park, base_clock_now_ns(), 0, &open_kind, SERVER_PARK_ANY_KEY, call, message);
+    server_park_add(server->park, base_clock_now_ns(), 0,
+                    &(struct server_park_call){&open_kind, SERVER_PARK_ANY_KEY, call, message});
 }
 
 /* ---- sync ---- */
@@ -105,8 +106,8 @@ static void on_sync(void *context, struct rpc_call *call, const ProtobufCMessage
         server_jobs_report(known, sync, now_ns);
         server_certificates_report(server, known, sync);
     }
-    server_park_add(server->park, now_ns, sync->wait_ms, &sync_kind, server_park_job_key(sync->job), call,
-                    message);
+    server_park_add(server->park, now_ns, sync->wait_ms,
+                    &(struct server_park_call){&sync_kind, server_park_job_key(sync->job), call, message});
 }
 
 static void close_answer(void *context, struct rpc_call *call, const ProtobufCMessage *message)
@@ -139,7 +140,8 @@ static void on_close(void *context, struct rpc_call *call, const ProtobufCMessag
         server_jobs_report(known, last, now_ns);
         server_certificates_report(server, known, last);
     }
-    server_park_add(server->park, base_clock_now_ns(), 0, &close_kind, SERVER_PARK_ANY_KEY, call, message);
+    server_park_add(server->park, base_clock_now_ns(), 0,
+                    &(struct server_park_call){&close_kind, SERVER_PARK_ANY_KEY, call, message});
 }
 
 static void on_list(void *context, struct rpc_call *call, const ProtobufCMessage *message)

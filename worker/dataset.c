@@ -15,7 +15,6 @@ enum base_code worker_dataset_create(struct worker_dataset **out, struct manifes
         dataset->path = strdup(path);
         dataset->verdicts = calloc(items > 0 ? items : 1, sizeof *dataset->verdicts);
         dataset->items = items;
-        dataset->roots = roots;
         dataset->references = 1;
     }
     if (!dataset || !dataset->name || !dataset->path || !dataset->verdicts) {
@@ -23,6 +22,7 @@ enum base_code worker_dataset_create(struct worker_dataset **out, struct manifes
         return base_error_set(error, BASE_NO_MEMORY, "dataset %s", name);
     }
     dataset->manifest = manifest;
+    dataset->folder = (struct source_folder){roots, dataset->path, manifest};
     *out = dataset;
     return BASE_OK;
 }

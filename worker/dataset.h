@@ -13,9 +13,9 @@
 #include <stdatomic.h>
 
 struct worker_dataset {
-    struct manifest *manifest; /* owned */
-    char *name, *path;         /* owned */
-    const struct source_roots *roots;
+    struct manifest *manifest;   /* owned */
+    char *name, *path;           /* owned */
+    struct source_folder folder; /* of these */
     uint64_t items;
     _Atomic uint8_t
         *verdicts;  /* enum pipeline_verdict; any thread; decisions read them through worker/kit.h */

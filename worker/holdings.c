@@ -132,9 +132,9 @@ static void work(struct worker_chore *base)
         if (chore->code != BASE_OK)
             return;
     }
-    const struct manifest *manifest = chore->known ? chore->known->manifest : chore->manifest;
-    chore->code = source_folder_probe(chore->holdings->options.roots, chore->path, manifest, PROBE_SAMPLES,
-                                      &chore->error);
+    struct source_folder folder = {chore->holdings->options.roots, chore->path,
+                                   chore->known ? chore->known->manifest : chore->manifest};
+    chore->code = source_folder_probe(&folder, PROBE_SAMPLES, &chore->error);
 }
 
 static void keep_manifest(struct worker_holdings *holdings, struct holding *holding,

@@ -110,8 +110,8 @@ static void compare_folder(struct job *job)
                        job->dataset);
         return;
     }
-    source_folder_compare(job->indexing->options.roots, job->path, job->held->manifest, &job->difference,
-                          &job->error);
+    struct source_folder folder = {job->indexing->options.roots, job->path, job->held->manifest};
+    source_folder_compare(&folder, &job->difference, &job->error);
 }
 
 static void work(struct worker_chore *base)

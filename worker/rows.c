@@ -140,8 +140,8 @@ enum base_code worker_rows_read(struct worker_rows *rows, uint32_t index, struct
     if (!row->bytes)
         return base_error_set(error, BASE_NO_MEMORY, "dataset %s, item %llu: %llu raw bytes", dataset->name,
                               (unsigned long long)row->used_item, (unsigned long long)row->size_bytes);
-    enum base_code code = source_folder_read(dataset->roots, dataset->path, dataset->manifest, row->used_item,
-                                             row->bytes, &row->size_bytes, error);
+    enum base_code code =
+        source_folder_read(&dataset->folder, row->used_item, row->bytes, &row->size_bytes, error);
     if (code != BASE_OK)
         return base_error_prefix(error, code, "dataset %s", dataset->name);
     row->state = WORKER_ROW_READ;

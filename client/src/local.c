@@ -124,23 +124,30 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+enum base_code client_local_read(const struct client_local *local, const struct wire_header *header,
+                                 const uint8_t *payload, struct wire_local_part *lent,
+                                 struct base_error *error)
+{
+    *lent = (struct wire_local_part){0};
+    if (!local->memory)
+        return base_error_set(error, BASE_CORRUPT, "DATA in memory that is not mapped here");
+    return wire_local_read(payload, header->length, local->size_bytes, lent, error);
+}
+
 enum base_code client_local_take(const struct client_local *local, struct client_part *part, int64_t now_ns,
-                                 const struct wire_header *header, const uint8_t *payload,
-                                 struct wire_local_part *copied, struct base_error *error)
+                                 const struct wire_header *header, const struct wire_local_part *lent,
+                                 struct base_error *error)
 {
     struct wire_header data = *header;
     struct iovec into = {0};
-    *copied = (struct wire_local_part){0};
-    if (!local->memory)
-        return base_error_set(error, BASE_CORRUPT, "DATA in memory that is not mapped here");
-    enum base_code code = wire_local_read(payload, header->length, local->size_bytes, copied, error);
-    data.length = copied->length;
+    enum base_code code = BASE_OK;
+    data.length = lent->length;
     for (uint64_t offset = 0; code == BASE_OK && offset < data.length;) {
         if (into.iov_len == 0)
             code = client_part_sink(part, now_ns, &data, offset, &into, error);
         if (code != BASE_OK || part->scratch) /* nobody waits for it any more: not worth a copy */
             break;
-        struct iovec from = source(local, copied, offset);
+        struct iovec from = source(local, lent, offset);
         size_t size = least(least(from.iov_len, into.iov_len), STRIDE_BYTES);
         memcpy(into.iov_base, from.iov_base, size);
         into.iov_base = (uint8_t *)into.iov_base + size;

@@ -29,10 +29,13 @@ void client_local_fini(struct client_local *local);
 void client_local_ask(struct client_local *local, struct event_base *base,
                       const uint8_t name[WIRE_LOCAL_NAME_BYTES]);
 
-/* A DATA frame of rows that lie there: copied to where they go and verified, as if they had come by the socket. `copied` tells
- * of the part, for DONE; its loan is 0 when the frame made no sense. */
+/* A DATA frame of rows that lie there: what it lends. CORRUPT, and a loan of 0, when it makes no sense. */
+enum base_code client_local_read(const struct client_local *local, const struct wire_header *header,
+                                 const uint8_t *payload, struct wire_local_part *lent,
+                                 struct base_error *error);
+/* Copied to where they go and verified, as if they had come by the socket. */
 enum base_code client_local_take(const struct client_local *local, struct client_part *part, int64_t now_ns,
-                                 const struct wire_header *header, const uint8_t *payload,
-                                 struct wire_local_part *copied, struct base_error *error);
+                                 const struct wire_header *header, const struct wire_local_part *lent,
+                                 struct base_error *error);
 
 #endif

@@ -453,18 +453,19 @@ static bool is_over(const struct client_session *session)
 static enum base_code on_data(struct client_session *session, const struct wire_header *header,
                               const uint8_t *payload, struct base_error *error)
 {
-    struct wire_local_part copied;
+    struct wire_local_part lent;
     if (!(header->flags & WIRE_FLAG_LOCAL)) {
         session->job->socket_bytes += header->length;
         return client_part_done(&session->part, session->now_ns, header, error);
     }
-    enum base_code code =
-        client_local_take(&session->local, &session->part, session->now_ns, header, payload, &copied, error);
-    session->job->memory_bytes += copied.length;
+    enum base_code code = client_local_read(&session->local, header, payload, &lent, error);
+    session->job->memory_bytes += lent.length;
+    if (code == BASE_OK)
+        code = client_local_take(&session->local, &session->part, session->now_ns, header, &lent, error);
     if (code == BASE_CORRUPT && is_over(session)) /* stopped too long: other rows lie there by now */
         code = base_error_set(error, BASE_UNAVAILABLE, "took its memory back before it was copied");
     if (code == BASE_OK)
-        send_done(session, header, copied.loan);
+        send_done(session, header, lent.loan);
     return code;
 }
 

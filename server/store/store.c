@@ -481,16 +481,19 @@ static void bad_row(sqlite3_stmt *s, void *context)
     each->call.bad(each->context, &bad);
 }
 
+enum base_code store_bad_items_count(struct store *store, const uint8_t version[BASE_SHA256_BYTES],
+                                     uint64_t *count, struct base_error *error)
+{
+    const struct value values[] = {blob(version, BASE_SHA256_BYTES)};
+    const char *sql = "SELECT count(*) FROM bad_items WHERE version=?";
+    return query(store, prepare(store, sql, values, 1), take_number, count, error);
+}
+
 enum base_code store_bad_items_each(struct store *store, const uint8_t version[BASE_SHA256_BYTES],
-                                    uint32_t most, store_bad_item_fn call, void *context, uint64_t *count,
+                                    uint32_t most, store_bad_item_fn call, void *context,
                                     struct base_error *error)
 {
     const struct value values[] = {blob(version, BASE_SHA256_BYTES), number(most)};
-    enum base_code code =
-        query(store, prepare(store, "SELECT count(*) FROM bad_items WHERE version=?", values, 1), take_number,
-              count, error);
-    if (code)
-        return code;
     struct each each = {context, {.bad = call}};
     const char *sql = "SELECT * FROM bad_items WHERE version=? ORDER BY item LIMIT ?";
     return query(store, prepare(store, sql, values, 2), bad_row, &each, error);

@@ -93,9 +93,11 @@ enum base_code store_bad_item_put(struct store *store, const struct store_bad_it
 enum base_code store_bad_items_remove(struct store *store, const uint8_t version[BASE_SHA256_BYTES],
                                       struct base_error *error);
 typedef void (*store_bad_item_fn)(void *context, const struct store_bad_item *bad);
-/* The first `most` of a version, by item; *count all of them. */
+enum base_code store_bad_items_count(struct store *store, const uint8_t version[BASE_SHA256_BYTES],
+                                     uint64_t *count, struct base_error *error);
+/* The first `most` of a version, by item. */
 enum base_code store_bad_items_each(struct store *store, const uint8_t version[BASE_SHA256_BYTES],
-                                    uint32_t most, store_bad_item_fn each, void *context, uint64_t *count,
+                                    uint32_t most, store_bad_item_fn each, void *context,
                                     struct base_error *error);
 
 #endif

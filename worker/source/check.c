@@ -31,13 +31,13 @@ static enum base_code check_unchanged(int fd, const struct manifest_entry *entry
 }
 
 /* Whatever the reason is, it is the place that fails, not the sample. */
-static enum base_code open_unchanged(const struct source_roots *roots, const char *path,
-                                     const struct manifest_entry *entry, int *fd, struct base_error *error)
+static enum base_code open_unchanged(const struct source_folder *folder, const struct manifest_entry *entry,
+                                     int *fd, struct base_error *error)
 {
     char full[PATH_MAX + MANIFEST_NAME_MAX_BYTES];
     struct base_error cause;
-    snprintf(full, sizeof full, "%s/%s", path, entry->name);
-    enum base_code code = source_roots_open_file(roots, full, fd, &cause);
+    snprintf(full, sizeof full, "%s/%s", folder->path, entry->name);
+    enum base_code code = source_roots_open_file(folder->roots, full, fd, &cause);
     if (code != BASE_OK)
         return base_error_set(error, code == BASE_NO_MEMORY ? code : BASE_UNAVAILABLE,
                               "%s: cannot be read: %s", entry->name, cause.text);
@@ -65,15 +65,14 @@ static enum base_code read_all(int fd, const struct manifest_entry *entry, uint8
     return BASE_OK;
 }
 
-enum base_code source_folder_read(const struct source_roots *roots, const char *path,
-                                  const struct manifest *manifest, uint64_t index, uint8_t *bytes,
+enum base_code source_folder_read(const struct source_folder *folder, uint64_t index, uint8_t *bytes,
                                   uint64_t *size, struct base_error *error)
 {
     struct manifest_entry entry;
     int fd;
-    enum base_code code = manifest_entry(manifest, index, &entry, error);
+    enum base_code code = manifest_entry(folder->manifest, index, &entry, error);
     if (code == BASE_OK)
-        code = open_unchanged(roots, path, &entry, &fd, error);
+        code = open_unchanged(folder, &entry, &fd, error);
     if (code != BASE_OK)
         return code;
     code = read_all(fd, &entry, bytes, error);
@@ -85,19 +84,18 @@ enum base_code source_folder_read(const struct source_roots *roots, const char *
     return code;
 }
 
-enum base_code source_folder_probe(const struct source_roots *roots, const char *path,
-                                   const struct manifest *manifest, int samples, struct base_error *error)
+enum base_code source_folder_probe(const struct source_folder *folder, int samples, struct base_error *error)
 {
     struct manifest_entry entry;
-    uint64_t items = manifest_items(manifest), count = samples < 0 ? 0 : (uint64_t)samples;
+    uint64_t items = manifest_items(folder->manifest), count = samples < 0 ? 0 : (uint64_t)samples;
     enum base_code code = BASE_OK;
     if (count > items)
         count = items;
     for (uint64_t i = 0; code == BASE_OK && i < count; i++) {
         int fd;
-        code = manifest_entry(manifest, items / count * i, &entry, error);
+        code = manifest_entry(folder->manifest, items / count * i, &entry, error);
         if (code == BASE_OK)
-            code = open_unchanged(roots, path, &entry, &fd, error);
+            code = open_unchanged(folder, &entry, &fd, error);
         if (code == BASE_OK)
             close(fd);
     }
@@ -110,9 +108,7 @@ enum { LISTED = 100 };
 
 /* The manifest's items and the walk's files come in one order: they are merged. */
 struct comparison {
-    const struct source_roots *roots;
-    const char *path;
-    const struct manifest *manifest;
+    const struct source_folder *folder;
     struct source_difference *difference;
     uint64_t next;               /* item not yet met */
     struct manifest_entry entry; /* of it */
@@ -137,8 +133,9 @@ static void note(struct comparison *c, const char *name, const char *what)
 static enum base_code load_next(struct comparison *c, struct base_error *error)
 {
     c->entry.name[0] = 0;
-    return c->next < manifest_items(c->manifest) ? manifest_entry(c->manifest, c->next, &c->entry, error)
-                                                 : BASE_OK;
+    return c->next < manifest_items(c->folder->manifest)
+               ? manifest_entry(c->folder->manifest, c->next, &c->entry, error)
+               : BASE_OK;
 }
 
 static enum base_code pass_next(struct comparison *c, struct base_error *error)
@@ -173,7 +170,7 @@ static enum base_code compare_found(void *context, const struct source_found *fo
     }
     int fd;
     struct base_error cause;
-    code = open_unchanged(c->roots, c->path, &c->entry, &fd, &cause);
+    code = open_unchanged(c->folder, &c->entry, &fd, &cause);
     if (code == BASE_NO_MEMORY) /* says nothing about the file */
         return base_error_set(error, code, "%s", cause.text);
     if (code == BASE_OK)
@@ -200,11 +197,10 @@ static enum base_code compare_problem(void *context, const char *name, const str
     return code == BASE_OK && name && strcmp(c->entry.name, name) == 0 ? pass_next(c, error) : code;
 }
 
-enum base_code source_folder_compare(const struct source_roots *roots, const char *path,
-                                     const struct manifest *manifest, struct source_difference *difference,
+enum base_code source_folder_compare(const struct source_folder *folder, struct source_difference *difference,
                                      struct base_error *error)
 {
-    struct comparison c = {.roots = roots, .path = path, .manifest = manifest, .difference = difference};
+    struct comparison c = {.folder = folder, .difference = difference};
     const struct source_visitor visitor = {.context = &c,
                                            .begin_class = compare_class,
                                            .found = compare_found,
@@ -214,11 +210,11 @@ enum base_code source_folder_compare(const struct source_roots *roots, const cha
     base_buffer_init(&difference->names);
     enum base_code code = load_next(&c, error);
     if (code == BASE_OK)
-        code = source_walk(roots, path, NULL, &visitor, error);
+        code = source_walk(folder->roots, folder->path, NULL, &visitor, error);
     if (code == BASE_OK)
         code = pass_until(&c, NULL, error);
     if (code == BASE_OK && difference->names.failed)
-        code = base_error_set(error, BASE_NO_MEMORY, "%s: no memory for the list of changes", path);
+        code = base_error_set(error, BASE_NO_MEMORY, "%s: no memory for the list of changes", folder->path);
     if (code != BASE_OK)
         base_buffer_fini(&difference->names);
     return code;

@@ -33,26 +33,30 @@ enum base_code source_folder_index(const struct source_roots *roots, const char 
                                    const char *manifest_path, const _Atomic bool *cancel,
                                    uint8_t version[BASE_SHA256_BYTES], struct base_error *error);
 
+/* A folder that was indexed; nothing is owned. */
+struct source_folder {
+    const struct source_roots *roots;
+    const char *path;
+    const struct manifest *manifest;
+};
+
 /* Compares a manifest with the folder now: missing, changed, unreadable files (names with what changed, '\n'
  * between, the first 100). Files that are new are counted, too. */
 struct source_difference {
     uint64_t changed;
     struct base_buffer names;
 };
-enum base_code source_folder_compare(const struct source_roots *roots, const char *path,
-                                     const struct manifest *manifest, struct source_difference *difference,
+enum base_code source_folder_compare(const struct source_folder *folder, struct source_difference *difference,
                                      struct base_error *error);
 
 /* Stats up to `samples` items spread over the manifest (all, if fewer): BASE_OK when each is there, readable
  * and unchanged. */
-enum base_code source_folder_probe(const struct source_roots *roots, const char *path,
-                                   const struct manifest *manifest, int samples, struct base_error *error);
+enum base_code source_folder_probe(const struct source_folder *folder, int samples, struct base_error *error);
 
 /* Reads item `index` whole into the caller's memory (capacity >= its manifest size). UNAVAILABLE, with the
  * file and the cause, when it is missing, unreadable, or its size or mtime is not the manifest's; never
  * anything that could be taken for a bad sample. */
-enum base_code source_folder_read(const struct source_roots *roots, const char *path,
-                                  const struct manifest *manifest, uint64_t index, uint8_t *bytes,
+enum base_code source_folder_read(const struct source_folder *folder, uint64_t index, uint8_t *bytes,
                                   uint64_t *size, struct base_error *error);
 
 #endif

@@ -81,7 +81,7 @@ static void add(struct rpc_call *call, struct request *request, uint64_t key, in
 {
     *call = (struct rpc_call){.cancelled = false};
     *request = (struct request){.call = call, .key = key, .seen = changes[key]};
-    server_park_add(park, now_ns, wait_ms, &poll_kind, key, call, &request->base);
+    server_park_add(park, now_ns, wait_ms, &(struct server_park_call){&poll_kind, key, call, &request->base});
 }
 
 static void a_call_is_answered_when_its_key_has_changed(void **state)
@@ -132,7 +132,8 @@ static void what_has_changed_before_it_came_is_answered_at_once(void **state)
     add(&call, &request, 1, 0, 1000);
     request.seen = 7;
     other = (struct rpc_call){.cancelled = false};
-    server_park_add(park, 0, 60000, &once_kind, SERVER_PARK_ANY_KEY, &other, &one.base);
+    server_park_add(park, 0, 60000,
+                    &(struct server_park_call){&once_kind, SERVER_PARK_ANY_KEY, &other, &one.base});
     assert_int_equal(call.answers, 0); /* not before the poll: what it did must be stored */
     assert_int_equal(other.answers, 0);
     server_park_poll(park, 0);

@@ -91,6 +91,14 @@ static enum base_code index_folder(const char *folder, struct base_error *error)
     return code;
 }
 
+/* Until the next call. */
+static const struct source_folder *of(const char *folder, const struct manifest *manifest)
+{
+    static struct source_folder made;
+    made = (struct source_folder){roots, folder, manifest};
+    return &made;
+}
+
 static struct manifest *index_and_open(const char *folder)
 {
     struct manifest *manifest;
@@ -157,7 +165,7 @@ static void real_photographs_are_found_as_torchvision_does(void **state)
     struct manifest *manifest = index_and_open(folder);
     assert_string_equal(manifest_skipped_name(manifest, 0), "MANIFEST.tsv");
     struct base_error error;
-    assert_int_equal(source_folder_probe(roots, folder, manifest, 1000, &error), BASE_OK);
+    assert_int_equal(source_folder_probe(of(folder, manifest), 1000, &error), BASE_OK);
     manifest_close(&manifest);
     source_roots_close(&roots);
     roots = kept;
@@ -469,14 +477,14 @@ static void assert_unavailable(const char *folder, const struct manifest *manife
     struct base_error error = {0};
     uint8_t bytes[64];
     uint64_t size = 77;
-    assert_int_equal(source_folder_read(roots, folder, manifest, 2, bytes, &size, &error), BASE_UNAVAILABLE);
+    assert_int_equal(source_folder_read(of(folder, manifest), 2, bytes, &size, &error), BASE_UNAVAILABLE);
     assert_int_equal(error.code, BASE_UNAVAILABLE);
     if (!strstr(error.text, name) || !strstr(error.text, cause))
         fail_msg("\"%s\" does not name \"%s\" and \"%s\"", error.text, name, cause);
     assert_true(size == 77);
-    assert_int_equal(source_folder_probe(roots, folder, manifest, 3, &error), BASE_UNAVAILABLE);
+    assert_int_equal(source_folder_probe(of(folder, manifest), 3, &error), BASE_UNAVAILABLE);
     struct source_difference difference;
-    assert_int_equal(source_folder_compare(roots, folder, manifest, &difference, &error), BASE_OK);
+    assert_int_equal(source_folder_compare(of(folder, manifest), &difference, &error), BASE_OK);
     assert_int_equal(difference.changed, 1);
     const char *text = base_buffer_text(&difference.names);
     if (!strstr(text, name))
@@ -492,14 +500,14 @@ static void an_item_is_read_whole(void **state)
     struct base_error error;
     uint8_t bytes[64];
     uint64_t size;
-    assert_int_equal(source_folder_read(roots, folder, manifest, 0, bytes, &size, &error), BASE_OK);
+    assert_int_equal(source_folder_read(of(folder, manifest), 0, bytes, &size, &error), BASE_OK);
     assert_true(size == 3 && memcmp(bytes, "one", 3) == 0);
-    assert_int_equal(source_folder_read(roots, folder, manifest, 1, bytes, &size, &error), BASE_OK);
+    assert_int_equal(source_folder_read(of(folder, manifest), 1, bytes, &size, &error), BASE_OK);
     assert_true(size == 0);
-    assert_int_equal(source_folder_read(roots, folder, manifest, 3, bytes, &size, &error), BASE_NOT_FOUND);
-    assert_int_equal(source_folder_probe(roots, folder, manifest, 2, &error), BASE_OK);
+    assert_int_equal(source_folder_read(of(folder, manifest), 3, bytes, &size, &error), BASE_NOT_FOUND);
+    assert_int_equal(source_folder_probe(of(folder, manifest), 2, &error), BASE_OK);
     struct source_difference difference;
-    assert_int_equal(source_folder_compare(roots, folder, manifest, &difference, &error), BASE_OK);
+    assert_int_equal(source_folder_compare(of(folder, manifest), &difference, &error), BASE_OK);
     assert_int_equal(difference.changed, 0);
     base_buffer_fini(&difference.names);
     manifest_close(&manifest);
@@ -536,7 +544,7 @@ static void what_vanished_or_changed_is_unavailable(void **state)
     put(folder, "d/3.jpg", "three");
     assert_int_equal(utimensat(AT_FDCWD, path, same, 0), 0);
     struct base_error error;
-    assert_int_equal(source_folder_probe(roots, folder, manifest, 3, &error), BASE_OK);
+    assert_int_equal(source_folder_probe(of(folder, manifest), 3, &error), BASE_OK);
     manifest_close(&manifest);
 }
 
@@ -584,7 +592,7 @@ static void a_comparison_lists_what_is_new_and_missing(void **state)
     make_folders(under(folder, "empty-class/"));
     struct source_difference difference;
     struct base_error error;
-    assert_int_equal(source_folder_compare(roots, folder, manifest, &difference, &error), BASE_OK);
+    assert_int_equal(source_folder_compare(of(folder, manifest), &difference, &error), BASE_OK);
     assert_int_equal(difference.changed, 20 + 3);
     const char *text = base_buffer_text(&difference.names);
     static const char *const lines[] = {"b-new-class/1.png: new\n", "c1/s9/new?line.png: new",
@@ -594,7 +602,7 @@ static void a_comparison_lists_what_is_new_and_missing(void **state)
     base_buffer_fini(&difference.names);
     run("rm -r", under(folder, "c0"));
     run("rm -r", under(folder, "c2"));
-    assert_int_equal(source_folder_compare(roots, folder, manifest, &difference, &error), BASE_OK);
+    assert_int_equal(source_folder_compare(of(folder, manifest), &difference, &error), BASE_OK);
     assert_int_equal(difference.changed, 20 + 2 + 200);
     int listed = 1;
     for (size_t i = 0; i < difference.names.size; i++)
@@ -602,7 +610,7 @@ static void a_comparison_lists_what_is_new_and_missing(void **state)
     assert_int_equal(listed, 100);
     base_buffer_fini(&difference.names);
     run("rm -r", folder);
-    assert_int_equal(source_folder_compare(roots, folder, manifest, &difference, &error), BASE_NOT_FOUND);
+    assert_int_equal(source_folder_compare(of(folder, manifest), &difference, &error), BASE_NOT_FOUND);
     manifest_close(&manifest);
 }
 

@@ -73,7 +73,8 @@ static enum base_code read_item(void *context, struct base_error *error)
     (void)context;
     static uint8_t bytes[BYTES];
     uint64_t size = 0;
-    enum base_code code = source_folder_read(roots, data, manifest, 4, bytes, &size, error);
+    enum base_code code =
+        source_folder_read(&(struct source_folder){roots, data, manifest}, 4, bytes, &size, error);
     inject_stop();
     if (code == BASE_OK) {
         assert_int_equal(size, BYTES);
@@ -88,7 +89,7 @@ static enum base_code read_item(void *context, struct base_error *error)
 static enum base_code probe(void *context, struct base_error *error)
 {
     (void)context;
-    enum base_code code = source_folder_probe(roots, data, manifest, FILES, error);
+    enum base_code code = source_folder_probe(&(struct source_folder){roots, data, manifest}, FILES, error);
     inject_stop();
     return code;
 }
@@ -98,7 +99,8 @@ static enum base_code compare(void *context, struct base_error *error)
 {
     (void)context;
     struct source_difference difference;
-    enum base_code code = source_folder_compare(roots, data, manifest, &difference, error);
+    enum base_code code =
+        source_folder_compare(&(struct source_folder){roots, data, manifest}, &difference, error);
     bool failed = inject_stop();
     if (code != BASE_OK)
         return code;

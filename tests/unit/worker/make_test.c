@@ -186,9 +186,7 @@ static struct lone_row make_alone(const struct worker_kit *kit, uint64_t item, u
     assert_int_equal(manifest_entry(dataset->manifest, item, &entry, NULL), BASE_OK);
     uint8_t *bytes = malloc(entry.size_bytes + 1);
     uint64_t size = 0;
-    assert_int_equal(
-        source_folder_read(dataset->roots, dataset->path, dataset->manifest, item, bytes, &size, NULL),
-        BASE_OK);
+    assert_int_equal(source_folder_read(&dataset->folder, item, bytes, &size, NULL), BASE_OK);
     for (int f = 0; f < kit->layout.field_count; f++)
         out.field[f] = row.field[f] = malloc(kit->layout.fields[f].max_bytes);
     struct pipeline_input input = {bytes, size, entry.label,

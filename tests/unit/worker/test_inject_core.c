@@ -76,7 +76,7 @@ static void open_job(struct worker_core *core, uint64_t connection, int job)
                                            .job = name});
 }
 
-/* Requests of many jobs over staging for four blocks: made, sent, evicted, remade, moved, cancelled, unavailable. */
+/* Requests of many jobs over staging for six blocks: made, sent, evicted, remade, moved, cancelled, unavailable. */
 static void serve(struct worker_core *core, struct said *said)
 {
     uint64_t connection = worker_core_connected(core);
@@ -114,7 +114,7 @@ static enum base_code set_up(struct worker_core **core, struct base_error *error
 {
     static struct scheduler_plan plan = {.version = 3};
     const struct worker_core_options options = {.worker = ME,
-                                                .staging_bytes = 4 * BLOCK_BYTES,
+                                                .staging_bytes = 6 * BLOCK_BYTES,
                                                 .making_max = 2,
                                                 .requests_max = 64,
                                                 .learn_blocks = 1};

@@ -25,7 +25,7 @@ struct ingest_plan {
 
 struct ingest_place { /* of an entry */
     void *image, *label;
-    struct mr_row_draw *draws; /* host memory: written before submit, after `reusable` */
+    struct mr_row_draw *draws; /* host memory: written before submit, when the batch before has been copied */
 };
 
 struct ingest_backend {
@@ -38,8 +38,6 @@ struct ingest_backend {
                                 struct mr_error *error);
     void (*lane_destroy)(void *lane);
     struct ingest_place (*place)(void *lane, uint32_t entry);
-    /* Waits until the entry's draws of the time before have been read. */
-    enum mr_code (*reusable)(void *lane, uint32_t entry, struct mr_error *error);
     /* Copy and kernels. `work` has host pointers in `in`, `labels` and `draws`; the others are the entry's place. */
     enum mr_code (*submit)(void *lane, uint32_t entry, const struct ingest_work *work, bool measure,
                            struct mr_error *error);

@@ -3,7 +3,7 @@
  * The backend on CUDA. One stream a lane takes copies and kernels in order; three events an entry, one a stage:
  *
  *   lane's stream:     [wait freed] copy in, labels, draws (copied) kernels (ready)
- *     finished on the CPU: [wait freed] copy of the stage (copied, ready, stage's)
+ *     finished on the CPU: [wait freed] copy of the stage (its copied) (ready)
  *   trainer's stream:                                         [wait ready] its work (freed)
  *
  * Contexts: the driver is loaded at run time, so that this library loads where there is none. The primary context of the
@@ -46,8 +46,7 @@ struct device {
 struct entry {
     struct ingest_place place;
     cudaEvent_t copied, ready, freed[MR_STREAMS]; /* freed: but for the first made when they are needed */
-    int submitted;                                /* copied and ready have been recorded */
-    uint32_t released;                            /* so many of freed */
+    uint32_t released;                            /* so many of freed have been recorded */
 };
 
 /* Pinned memory in which the CPU finishes a batch, two in turn: one is written while the other is copied. */
@@ -275,7 +274,9 @@ cudaError_t take_lane(struct lane *lane, const struct ingest_plan *plan)
     if (status == cudaSuccess)
         status = cudaMalloc((void **)&lane->tables, sizeof *lane->tables);
     if (status == cudaSuccess)
-        status = cudaMemcpy(lane->tables, plan->tables, sizeof *lane->tables, cudaMemcpyHostToDevice);
+        status =
+            cudaMemcpyAsync(lane->tables, plan->tables, sizeof *lane->tables, cudaMemcpyHostToDevice,
+                            lane->stream); /* a plain cudaMemcpy may still be under way when kernels begin */
     for (uint32_t i = 0; i < lane->ring && status == cudaSuccess; i++)
         status = take_entry(&lane->entries[i], plan);
     for (int i = 0; i < 2 && plan->stages && status == cudaSuccess; i++)
@@ -400,38 +401,39 @@ size_t values_of(const struct ingest_work *work)
     return (size_t)work->rows * work->height * work->width * INGEST_CHANNELS;
 }
 
-cudaError_t copied(struct lane *lane, struct entry *entry, bool measure, uint64_t bytes)
+/* The meter first: who has waited for the batch's event finds the meter's done. */
+cudaError_t record(struct lane *lane, cudaEvent_t event, bool measure, cudaEvent_t meter)
 {
-    cudaError_t status = cudaEventRecord(entry->copied, lane->stream);
-    if (status == cudaSuccess && measure)
-        status = cudaEventRecord(lane->meter.copied, lane->stream);
+    cudaError_t status = measure ? cudaEventRecord(meter, lane->stream) : cudaSuccess;
+    return status == cudaSuccess ? cudaEventRecord(event, lane->stream) : status;
+}
+
+cudaError_t copied(struct lane *lane, cudaEvent_t event, bool measure, uint64_t bytes)
+{
     if (measure)
         lane->meter.copied_bytes = bytes;
-    return status;
+    return record(lane, event, measure, lane->meter.copied);
 }
 
 cudaError_t done(struct lane *lane, struct entry *entry, bool measure)
 {
-    cudaError_t status = cudaEventRecord(entry->ready, lane->stream);
-    if (status == cudaSuccess && measure)
-        status = cudaEventRecord(lane->meter.done, lane->stream);
-    return status;
+    return record(lane, entry->ready, measure, lane->meter.done);
 }
 
 cudaError_t copy(struct lane *lane, struct entry *entry, struct ingest_work *work, bool measure)
 {
     size_t bytes = values_of(work);
     cudaError_t status = begin(lane, entry, measure);
-    if (status == cudaSuccess)
+    if (status == cudaSuccess && bytes > 0)
         status = cudaMemcpyAsync(lane->in, work->in, bytes, cudaMemcpyHostToDevice, lane->stream);
-    if (status == cudaSuccess && work->labels)
+    if (status == cudaSuccess && work->labels && bytes > 0)
         status = cudaMemcpyAsync(lane->labels, work->labels, work->rows * sizeof *work->labels,
                                  cudaMemcpyHostToDevice, lane->stream);
-    if (status == cudaSuccess && work->draws)
+    if (status == cudaSuccess && work->draws && bytes > 0)
         status = cudaMemcpyAsync(lane->draws, work->draws, work->rows * sizeof *work->draws,
                                  cudaMemcpyHostToDevice, lane->stream);
     if (status == cudaSuccess)
-        status = copied(lane, entry, measure, bytes);
+        status = copied(lane, entry->copied, measure, bytes);
     work->in = lane->in;
     work->labels = work->labels ? lane->labels : NULL;
     work->draws = work->draws ? lane->draws : NULL;
@@ -444,12 +446,13 @@ cudaError_t launch(struct lane *lane, const struct ingest_work *work)
     uint32_t plane = work->height * work->width, part = THREADS * PIXELS_A_THREAD;
     uint32_t threads = work->classes > 32 ? THREADS : 32;
     dim3 grid((plane + part - 1) / part, work->rows);
+    void *args[] = {const_cast<struct ingest_work *>(work)};
     if (work->rows == 0) /* a short tail: nothing to do, and a grid of 0 is an error */
         return cudaSuccess;
-    images<<<grid, THREADS, 0, lane->stream>>>(*work);
-    if (work->labels)
-        labels<<<work->rows, threads, 0, lane->stream>>>(*work);
-    return cudaGetLastError();
+    cudaError_t status = cudaLaunchKernel(images, grid, dim3(THREADS), args, 0, lane->stream);
+    if (status == cudaSuccess && work->labels)
+        status = cudaLaunchKernel(labels, dim3(work->rows), dim3(threads), args, 0, lane->stream);
+    return status;
 }
 
 enum mr_code cuda_submit(void *handle, uint32_t index, const struct ingest_work *given, bool measure,
@@ -468,7 +471,6 @@ enum mr_code cuda_submit(void *handle, uint32_t index, const struct ingest_work 
         code = said(lane->device, done(lane, entry, measure), "event", error);
     if (code != MR_OK)
         cudaStreamSynchronize(lane->stream); /* nothing reads the caller's batch after a failure */
-    entry->submitted = 1;
     leave(lane->device);
     return code;
 }
@@ -507,16 +509,14 @@ cudaError_t copy_stage(struct lane *lane, struct entry *entry, const struct inge
     size_t value_bytes = work->classes > 0 ? work->classes * sizeof(float) : sizeof(int64_t);
     size_t label_bytes = work->labels ? work->rows * value_bytes : 0;
     cudaError_t status = begin(lane, entry, measure);
-    if (status == cudaSuccess)
+    if (status == cudaSuccess && image_bytes > 0)
         status = cudaMemcpyAsync(entry->place.image, stage->image, image_bytes, cudaMemcpyHostToDevice,
                                  lane->stream);
     if (status == cudaSuccess && label_bytes > 0)
         status = cudaMemcpyAsync(entry->place.label, stage->label, label_bytes, cudaMemcpyHostToDevice,
                                  lane->stream);
     if (status == cudaSuccess)
-        status = cudaEventRecord(stage->copied, lane->stream);
-    if (status == cudaSuccess)
-        status = copied(lane, entry, measure, image_bytes + label_bytes);
+        status = copied(lane, stage->copied, measure, image_bytes + label_bytes);
     return status;
 }
 
@@ -535,7 +535,6 @@ enum mr_code cuda_upload(void *handle, uint32_t index, const struct ingest_work 
         cudaStreamSynchronize(lane->stream); /* the stage is written again */
     lane->stages[lane->turn].used = code == MR_OK;
     lane->turn ^= 1;
-    entry->submitted = 1;
     leave(lane->device);
     return code;
 }
@@ -571,13 +570,6 @@ enum mr_code cuda_measured(void *handle, struct ingest_sample *sample)
     sample->kernel_ns = (int64_t)((double)kernel_ms * 1e6);
     sample->copied_bytes = lane->meter.copied_bytes;
     return code;
-}
-
-enum mr_code cuda_reusable(void *handle, uint32_t index, struct mr_error *error)
-{
-    struct lane *lane = (struct lane *)handle;
-    struct entry *entry = &lane->entries[index];
-    return entry->submitted ? await(lane, entry->copied, 1, error) : MR_OK;
 }
 
 enum mr_code cuda_copied(void *handle, uint32_t index, int wait, struct mr_error *error)
@@ -632,7 +624,7 @@ enum mr_code cuda_release(void *handle, uint32_t index, void *const *streams, ui
 } // namespace
 
 const struct ingest_backend ingest_cuda_backend = {
-    MR_BACKEND_CUDA,   cuda_open,     cuda_close,    cuda_slot_allocate, cuda_slot_free,   cuda_lane_create,
-    cuda_lane_destroy, cuda_place,    cuda_reusable, cuda_submit,        cuda_stage,       cuda_upload,
-    cuda_unstage,      cuda_measured, cuda_copied,   cuda_wait,          cuda_stream_wait, cuda_release,
+    MR_BACKEND_CUDA,   cuda_open,   cuda_close,  cuda_slot_allocate, cuda_slot_free, cuda_lane_create,
+    cuda_lane_destroy, cuda_place,  cuda_submit, cuda_stage,         cuda_upload,    cuda_unstage,
+    cuda_measured,     cuda_copied, cuda_wait,   cuda_stream_wait,   cuda_release,
 };

@@ -168,7 +168,6 @@ const struct ingest_backend ingest_host_backend = {
     .lane_create = host_lane_create,
     .lane_destroy = host_lane_destroy,
     .place = host_place,
-    .reusable = host_done,
     .stage = host_stage,
     .upload = host_upload,
     .measured = host_measured,

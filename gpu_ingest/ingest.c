@@ -288,12 +288,12 @@ void mr_ingest_destroy(struct mr_ingest *ingest)
 {
     if (!ingest)
         return;
-    if (ingest->copying && settle(ingest, 1, NULL) != MR_OK)
-        give_back(ingest->copying); /* nothing will read it any more: the device is lost */
     if (ingest->lane) {
         ingest->backend->lane_destroy(ingest->lane);
         atomic_fetch_sub(&ingest->device->users, 1);
     }
+    if (ingest->copying)
+        give_back(ingest->copying); /* nothing reads it any more */
     for (uint32_t i = 0; i < ingest->ring && ingest->entries; i++) {
         free(ingest->entries[i].valid);
         free(ingest->entries[i].rows);
@@ -421,9 +421,6 @@ static void learn(struct mr_ingest *ingest)
 static enum mr_code queue(struct entry *entry, const struct mr_batch *batch, struct mr_error *error)
 {
     struct mr_ingest *ingest = entry->ingest;
-    enum mr_code code = ingest->backend->reusable(ingest->lane, entry->index, error);
-    if (code != MR_OK)
-        return code;
     struct ingest_place place = ingest->backend->place(ingest->lane, entry->index);
     const struct mr_field *label = mr_batch_field(batch, "label");
     struct ingest_work work = {.in = mr_batch_field(batch, "image")->data,

@@ -169,6 +169,8 @@ struct scheduler_job_report {
     uint64_t generation;
     bool has_cursor;            /* else only the lease is renewed */
     struct scheduler_cursor at; /* after the batches handed over */
+    uint64_t seeks; /* since the open: one more, and the cursor counts wherever it is; one less: not at all */
+    uint32_t first_epoch; /* of the latest seek; may differ from that before */
 };
 /* Renews the rank's lease. NOT_FOUND: no such job (open again). CONFLICT: fenced, or REFUSED (its reason). */
 enum base_code scheduler_cluster_job_sync(struct scheduler_cluster *cluster, int64_t now_ns,

@@ -454,6 +454,8 @@ static void open_rank(struct scheduler_cluster *cluster, struct cluster_job *job
     rank->state = CLUSTER_RANK_OPEN;
     rank->live = rank->known = true;
     rank->kept = false;
+    if (rank->generation != generation)
+        rank->seeks = 0;
     rank->opened_ns = cluster->now_ns;
     rank->generation = generation;
     rank->lease_until_ns = cluster->now_ns + cluster->options.lease_ms * BASE_NS_PER_MS;
@@ -600,16 +602,11 @@ static struct cluster_rank *find_rank(struct scheduler_cluster *cluster,
     return rank;
 }
 
-static void take_cursor(struct scheduler_cluster *cluster, struct cluster_job *job, struct cluster_rank *rank,
-                        struct scheduler_cursor at)
+/* The job is where the last of its ranks is. */
+static void take_least(struct scheduler_cluster *cluster, struct cluster_job *job)
 {
-    struct scheduler_cursor before = rank->at;
-    if (!job->view.has_start || cluster_cursor_compare(at, before) <= 0)
-        return;
-    rank->at = at;
-    if (cluster_cursor_compare(before, job->view.at) != 0 || --job->last_ranks > 0)
-        return; /* another rank is the last */
-    struct scheduler_cursor least = at;
+    struct scheduler_cursor least = job->ranks[0].at, before = job->view.at;
+    job->last_ranks = 0;
     for (uint32_t i = 0; i < job->view.shape.world; i++) {
         int order = cluster_cursor_compare(job->ranks[i].at, least);
         least = order < 0 ? job->ranks[i].at : least;
@@ -618,8 +615,28 @@ static void take_cursor(struct scheduler_cluster *cluster, struct cluster_job *j
     job->view.at = least;
     if (!job->unstored.after)
         cluster_list_add(&cluster->moved_jobs, &job->moved, job);
-    if (job->stream)
+    if (job->stream && cluster_cursor_compare(least, before) < 0)
+        cluster_stream_fall(cluster, job->stream);
+    else if (job->stream)
         cluster_stream_advance(cluster, job->stream, least);
+}
+
+/* Reports may come in another order than they were sent. */
+static void take_cursor(struct scheduler_cluster *cluster, struct cluster_job *job, struct cluster_rank *rank,
+                        const struct scheduler_job_report *report)
+{
+    struct scheduler_cursor before = rank->at;
+    bool elsewhere = report->seeks > rank->seeks;
+    if (!job->view.has_start || report->seeks < rank->seeks ||
+        (!elsewhere && cluster_cursor_compare(report->at, before) <= 0))
+        return;
+    rank->at = report->at;
+    rank->seeks = report->seeks;
+    if (elsewhere)
+        job->view.first_epoch = report->first_epoch;
+    else if (cluster_cursor_compare(before, job->view.at) != 0 || --job->last_ranks > 0)
+        return; /* another rank is the last */
+    take_least(cluster, job);
 }
 
 static enum base_code check_report(const struct cluster_job *job, const struct scheduler_job_report *report,
@@ -628,6 +645,9 @@ static enum base_code check_report(const struct cluster_job *job, const struct s
     if (report->has_cursor && report->at.position > job->view.shape.positions)
         return base_error_set(error, BASE_INVALID, "job %s: rank %u is at position %" PRIu64 " of %" PRIu64,
                               report->job, report->rank, report->at.position, job->view.shape.positions);
+    if (report->has_cursor && report->seeks > 0 && report->first_epoch > report->at.epoch)
+        return base_error_set(error, BASE_INVALID, "job %s: rank %u is at epoch %u with first epoch %u",
+                              report->job, report->rank, report->at.epoch, report->first_epoch);
     if (report->has_cursor && report->at.epoch == UINT32_MAX)
         return base_error_set(error, BASE_INVALID, "job %s: rank %u is at epoch %u, beyond the last",
                               report->job, report->rank, report->at.epoch);
@@ -652,7 +672,7 @@ enum base_code scheduler_cluster_job_sync(struct scheduler_cluster *cluster, int
             count_ranks(cluster, job);
         }
         if (report->has_cursor)
-            take_cursor(cluster, job, rank, report->at);
+            take_cursor(cluster, job, rank, report);
     }
     scheduler_cluster_tick(cluster, now_ns);
     if (!why.code && job->view.state == SCHEDULER_JOB_REFUSED)
@@ -670,7 +690,7 @@ enum base_code scheduler_cluster_job_close(struct scheduler_cluster *cluster, in
     struct cluster_rank *rank = find_rank(cluster, report, &job, &why);
     if (rank && rank->state == CLUSTER_RANK_OPEN) {
         if (report->has_cursor && !check_report(job, report, NULL))
-            take_cursor(cluster, job, rank, report->at);
+            take_cursor(cluster, job, rank, report);
         rank->state = CLUSTER_RANK_CLOSED;
         rank->live = false;
         count_ranks(cluster, job);

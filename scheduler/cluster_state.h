@@ -171,7 +171,7 @@ struct cluster_stream {
     int64_t plan_from_ns; /* loaded: no plan before, unless its homes are back; INT64_MIN: not or no longer */
     int homes_back;       /* loaded: slots, from the first on, whose homes serve it again */
     int64_t unread_ns;    /* since when no live job reads it; CLUSTER_NEVER_NS: one does */
-    bool has_front;
+    bool has_front, front_fell;    /* front_fell: a reader went back */
     struct scheduler_cursor front; /* the furthest that is known of live jobs */
     int readers;                   /* live RUNNING jobs, when last counted */
     struct cluster_link jobs;      /* live or not */
@@ -200,6 +200,7 @@ struct cluster_rank {
     uint64_t generation;
     int64_t lease_until_ns, opened_ns;
     struct scheduler_cursor at;
+    uint64_t seeks; /* that `at` comes after */
 };
 
 struct cluster_job {
@@ -364,6 +365,8 @@ void cluster_stream_touch_jobs(struct scheduler_cluster *cluster, const struct c
 /* Somebody has come as far as `at`. */
 void cluster_stream_advance(struct scheduler_cluster *cluster, struct cluster_stream *stream,
                             struct scheduler_cursor at);
+/* A reader has gone back. */
+void cluster_stream_fall(struct scheduler_cluster *cluster, struct cluster_stream *stream);
 /* A worker has had a request for `at`. Epochs that no live reader can have come to are of jobs long gone. */
 void cluster_stream_tell(struct scheduler_cluster *cluster, struct cluster_stream *stream,
                          struct scheduler_cursor at);

@@ -233,7 +233,13 @@ void cluster_stream_advance(struct scheduler_cluster *cluster, struct cluster_st
     stream->has_front = true;
 }
 
-/* With one reader less, the furthest epoch is that of those left: whoever waits for a later one waits from there. */
+void cluster_stream_fall(struct scheduler_cluster *cluster, struct cluster_stream *stream)
+{
+    stream->front_fell = true;
+    cluster_stream_mark(cluster, stream);
+}
+
+/* With one reader less, or behind, the furthest epoch is that of those left: whoever waits for a later one waits from there. */
 static void settle_front(struct scheduler_cluster *cluster, struct cluster_stream *stream, int readers,
                          struct scheduler_cursor furthest)
 {
@@ -241,7 +247,7 @@ static void settle_front(struct scheduler_cluster *cluster, struct cluster_strea
         stream->has_front = false;
         return;
     }
-    if (readers >= stream->readers) {
+    if (readers >= stream->readers && !stream->front_fell) {
         cluster_stream_advance(cluster, stream, furthest);
         return;
     }
@@ -292,6 +298,7 @@ void cluster_stream_settle(struct scheduler_cluster *cluster, struct cluster_str
     stream->view.revision = ++cluster->revision;
     cluster_stream_touch_chosen(cluster, stream);
     settle_front(cluster, stream, readers, furthest);
+    stream->front_fell = false;
     stream->view.jobs = jobs;
     if ((stream->readers > 0) != (readers > 0))
         mark_siblings(cluster, stream);

@@ -91,8 +91,12 @@ static void on_sync(void *context, struct rpc_call *call, const ProtobufCMessage
 {
     struct server *server = context;
     const Millrace__V1__JobSync *sync = (const Millrace__V1__JobSync *)message;
-    struct scheduler_job_report report = {
-        .job = sync->job, .rank = sync->rank, .generation = sync->generation, .has_cursor = sync->at != NULL};
+    struct scheduler_job_report report = {.job = sync->job,
+                                          .rank = sync->rank,
+                                          .generation = sync->generation,
+                                          .has_cursor = sync->at != NULL,
+                                          .seeks = sync->seeks,
+                                          .first_epoch = sync->first_epoch};
     struct base_error error;
     if (sync->at)
         report.at = (struct scheduler_cursor){sync->at->epoch, sync->at->position};
@@ -127,6 +131,9 @@ static void on_close(void *context, struct rpc_call *call, const ProtobufCMessag
                                           .generation = closing->generation,
                                           .has_cursor = closing->at != NULL};
     struct base_error error;
+    const Millrace__V1__JobSync *last = closing->last;
+    if (last)
+        report.seeks = last->seeks, report.first_epoch = last->first_epoch;
     if (closing->at)
         report.at = (struct scheduler_cursor){closing->at->epoch, closing->at->position};
     int64_t now_ns = base_clock_now_ns();
@@ -135,7 +142,6 @@ static void on_close(void *context, struct rpc_call *call, const ProtobufCMessag
         return;
     }
     struct server_job *known = server_jobs_find(&server->jobs, closing->job);
-    const Millrace__V1__JobSync *last = closing->last;
     if (known && last && last->rank == closing->rank && last->generation == closing->generation) {
         server_jobs_report(known, last, now_ns);
         server_certificates_report(server, known, last);

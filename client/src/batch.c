@@ -293,6 +293,7 @@ static enum base_code seek(struct mr_job *job, const struct mr_cursor *to, struc
     if (code != BASE_OK)
         return code;
     job->first_epoch = to->first_epoch;
+    job->seeks++;
     job->certificates.begun = false;
     if (job->unwritten)
         client_core_release(job->core, base_clock_now_ns(), job->unwritten->slot);

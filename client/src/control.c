@@ -336,6 +336,8 @@ static void fill_sync(struct mr_job *job, Millrace__V1__JobSync *sync, struct sy
     sync->ready_steps = stats.ready;
     sync->substituted = stats.substituted;
     sync->skipped = stats.skipped;
+    sync->seeks = job->seeks;
+    sync->first_epoch = job->first_epoch;
 }
 
 static void call_sync(struct mr_job *job, uint32_t wait_ms)

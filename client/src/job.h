@@ -68,6 +68,7 @@ struct mr_job {
     struct client_core *core;
     struct client_items items;
     uint32_t first_epoch;
+    uint64_t seeks; /* the server is told, so that no earlier report undoes one */
     bool closing, poked;
     bool news;              /* of the loop, for who waits for `changed`: told when it unlocks */
     int users;              /* threads inside a call */

@@ -480,6 +480,18 @@ void sim_check_served(struct sim_worker *worker, const struct sim_stream *stream
 
 /* ---- what the scheduler does ---- */
 
+/* A job is where the last of its ranks is: once the server knows of a seek no older report undoes it. */
+void sim_check_told_cursor(const struct sim_rank *rank, const struct scheduler_job *job)
+{
+    if (!rank->core || rank->dead || rank->seeks == 0 || rank->seeks_told != rank->seeks)
+        return;
+    struct scheduler_cursor at = client_core_cursor(rank->core);
+    if (job->at.epoch > at.epoch || (job->at.epoch == at.epoch && job->at.position > at.position))
+        sim_fail(rank->world, "went back", "the server has %s at (%u, %llu), rank %u is at (%u, %llu)",
+                 rank->job->name, job->at.epoch, u64(job->at.position), rank->rank, at.epoch,
+                 u64(at.position));
+}
+
 /* Deaths 2: a version names one plan, over restarts of the server, too. */
 void sim_check_plan_version(struct sim_world *world, const struct sim_stream *stream,
                             const struct scheduler_plan *known, const struct scheduler_plan *plan)

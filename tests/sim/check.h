@@ -52,6 +52,7 @@ void sim_check_served(struct sim_worker *worker, const struct sim_stream *stream
 /* what the scheduler does */
 void sim_check_plan_version(struct sim_world *world, const struct sim_stream *stream,
                             const struct scheduler_plan *known, const struct scheduler_plan *plan);
+void sim_check_told_cursor(const struct sim_rank *rank, const struct scheduler_job *job);
 void sim_check_plan_kept(struct sim_world *world, const struct sim_stream *stream,
                          const struct scheduler_plan *before, const struct scheduler_plan *plan);
 void sim_check_plan_new(struct sim_world *world, struct sim_stream *stream,

@@ -308,6 +308,13 @@ static void run_job_leave(struct sim_world *world, struct sim_random *random)
         sim_job_leave(job);
 }
 
+static void run_job_seek(struct sim_world *world, struct sim_random *random)
+{
+    struct sim_job *job = any_job(world, random);
+    if (job)
+        sim_job_seek(job, random);
+}
+
 static void run_rank_pause(struct sim_world *world, struct sim_random *random)
 {
     struct sim_rank *rank = any_rank(world, random);
@@ -360,6 +367,7 @@ static const struct {
     {"server clock", run_server_jump, 2},
     {"job crash", run_job_crash, 10},
     {"job leaves", run_job_leave, 1},
+    {"job seeks", run_job_seek, 6},
     {"rank pause", run_rank_pause, 10},
     {"rank clock", run_rank_jump, 6},
 };

@@ -134,6 +134,41 @@ void sim_job_crash(struct sim_job *job, struct sim_random *random, bool zombies)
            0);
 }
 
+static bool may_seek(const struct sim_job *job)
+{
+    const struct sim_launch *launch = job->launch;
+    if (job->done || !launch || launch->over || !launch->started)
+        return false;
+    for (uint32_t i = 0; i < launch->shape.world; i++)
+        if (!launch->ranks[i]->core || launch->ranks[i]->dead || launch->ranks[i]->done)
+            return false;
+    return true;
+}
+
+/* To a step of an epoch that it has begun, rather an earlier one; it is a new link of the chain of cursors. */
+void sim_job_seek(struct sim_job *job, struct sim_random *random)
+{
+    struct sim_launch *launch = job->launch;
+    uint64_t part = (uint64_t)sim_random_between(random, 0, 1300), epoch = sim_random_word(random);
+    if (!may_seek(job))
+        return;
+    const struct sim_shape *shape = &launch->shape;
+    uint32_t begun = launch->whole_at.epoch - job->first_epoch + 1;
+    struct scheduler_cursor to = {job->first_epoch, 0};
+    to.epoch += (uint32_t)(epoch % (begun < job->epochs ? begun : job->epochs));
+    uint64_t step = (uint64_t)shape->world * shape->batch, most = shape->items * part / 1000;
+    for (uint64_t at = step; at <= most && sim_model_whole(shape, at); at += step)
+        to.position = at;
+    sim_trace(job->world, "%s goes on at epoch %u, position %llu", job->name, to.epoch,
+              (unsigned long long)to.position);
+    launch->number = ++job->launches;
+    launch->whole_at = job->saved = to;
+    for (uint32_t i = 0; i < shape->world; i++) {
+        launch->ranks[i]->taken = launch->whole;
+        sim_rank_seek(launch->ranks[i], to);
+    }
+}
+
 static void finish(struct sim_job *job)
 {
     job->done = true;

@@ -57,14 +57,24 @@ static void send_open(struct sim_rank *rank)
     sim_server_send(call, OPEN_NS);
 }
 
+static struct scheduler_job_report report_of(const struct sim_rank *rank)
+{
+    return (struct scheduler_job_report){.job = rank->job->name,
+                                         .rank = rank->rank,
+                                         .generation = rank->generation,
+                                         .has_cursor = true,
+                                         .at = client_core_cursor(rank->core),
+                                         .seeks = rank->seeks,
+                                         .first_epoch = rank->first_epoch};
+}
+
 static void send_sync(struct sim_rank *rank, int64_t wait_ns)
 {
     struct sim_call *call = sim_server_call(&rank->process, SIM_JOB_SYNC);
     call->rank = rank;
     call->seen_revision = rank->revision;
     call->wait_ns = wait_ns;
-    call->job = (struct scheduler_job_report){rank->job->name, rank->rank, rank->generation, true,
-                                              client_core_cursor(rank->core)};
+    call->job = report_of(rank);
     rank->sync = call;
     sim_server_send(call, SYNC_GRACE_NS);
 }
@@ -404,6 +414,28 @@ static void on_try(void *who, uint64_t what)
     sim_rank_drive(rank);
 }
 
+/* What was fetched ahead from there on stays; else nothing is here any more. Plans may be fetched just before and after: then
+ * what the server is told of it comes in any order. */
+void sim_rank_seek(struct sim_rank *rank, struct scheduler_cursor to)
+{
+    struct base_error error = {0};
+    bool stays = to.epoch == rank->at.epoch && to.position == rank->at.position;
+    bool fetches = sim_random_chance(&rank->process.random, 500);
+    if (fetches)
+        send_sync(rank, 0);
+    if (client_core_seek(rank->core, now_of(rank), rank->first_epoch, to, &error) != BASE_OK)
+        sim_fail(rank->world, "seek", "%s/%u cannot seek: %s", rank->job->name, rank->rank, error.text);
+    rank->seeks++;
+    if (!stays)
+        memset(rank->received, 0, (size_t)rank->job->epochs * rank->stream->identity.items);
+    rank->low = stays ? rank->low : to;
+    rank->at = to;
+    if (fetches)
+        send_sync(rank, 0);
+    sim_rank_drive(rank);
+    sim_rank_try(rank);
+}
+
 /* ---- life ---- */
 
 void sim_rank_begin(struct sim_rank *rank)
@@ -435,8 +467,7 @@ void sim_rank_finish(struct sim_rank *rank)
 {
     struct sim_call *call = sim_server_call(&rank->process, SIM_JOB_CLOSE);
     call->rank = rank;
-    call->job = (struct scheduler_job_report){rank->job->name, rank->rank, rank->generation, true,
-                                              client_core_cursor(rank->core)};
+    call->job = report_of(rank);
     sim_server_send(call, 250 * SIM_MS);
     rank->done = true;
     close_links(rank);

@@ -351,6 +351,22 @@ static enum base_code open_job(struct sim_call *call, struct base_error *error)
     return code;
 }
 
+static enum base_code sync_job(struct sim_call *call, struct base_error *error)
+{
+    struct sim_world *world = call->world;
+    struct sim_rank *rank = call->rank;
+    const struct scheduler_cluster *cluster = world->server.cluster;
+    enum base_code code = scheduler_cluster_job_sync(world->server.cluster, now_of(world), &call->job, error);
+    if (code != BASE_OK)
+        return code;
+    if (rank->told_life != world->server.life)
+        rank->seeks_told = 0;
+    rank->told_life = world->server.life;
+    rank->seeks_told = call->job.seeks > rank->seeks_told ? call->job.seeks : rank->seeks_told;
+    sim_check_told_cursor(rank, scheduler_cluster_job(cluster, call->job.job));
+    return code;
+}
+
 static enum base_code execute(struct sim_call *call, struct base_error *error)
 {
     struct scheduler_cluster *cluster = call->world->server.cluster;
@@ -361,7 +377,7 @@ static enum base_code execute(struct sim_call *call, struct base_error *error)
     case SIM_JOB_OPEN:
         return open_job(call, error);
     case SIM_JOB_SYNC:
-        return scheduler_cluster_job_sync(cluster, now_ns, &call->job, error);
+        return sync_job(call, error);
     default:
         return scheduler_cluster_job_close(cluster, now_ns, &call->job, error);
     }

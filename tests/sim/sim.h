@@ -439,7 +439,8 @@ struct sim_rank {
     struct scheduler_cursor low; /* the first step that is not whole here */
     uint64_t taken, revision, serial;
     uint64_t requests, hedges;
-    uint64_t broken, refused; /* connections lost or given up; MOVED and RETRY that came */
+    uint64_t seeks, seeks_told, told_life; /* told: to the server, in which of its lives */
+    uint64_t broken, refused;              /* connections lost or given up; MOVED and RETRY that came */
     struct sim_call *sync;
     int64_t wake_ns, taken_ns;
     uint32_t held[SIM_SLOTS];
@@ -452,8 +453,9 @@ void sim_rank_begin(struct sim_rank *rank);
 void sim_rank_kill(struct sim_rank *rank);   /* its process ends */
 void sim_rank_finish(struct sim_rank *rank); /* closes its job, then ends */
 void sim_rank_drive(struct sim_rank *rank);
-void sim_rank_wake(struct sim_rank *rank); /* its clock has jumped */
-void sim_rank_try(struct sim_rank *rank);  /* soon */
+void sim_rank_wake(struct sim_rank *rank);                             /* its clock has jumped */
+void sim_rank_try(struct sim_rank *rank);                              /* soon */
+void sim_rank_seek(struct sim_rank *rank, struct scheduler_cursor to); /* its trainer goes on there */
 void sim_rank_answer(struct sim_rank *rank, struct sim_call *call);
 void sim_rank_received(struct sim_rank *rank, const struct sim_frame *header);
 
@@ -503,6 +505,7 @@ struct sim_job {
 void sim_job_draw(struct sim_job *job); /* its next shape */
 void sim_job_launch(void *job, uint64_t unused);
 void sim_job_crash(struct sim_job *job, struct sim_random *random, bool zombies);
+void sim_job_seek(struct sim_job *job, struct sim_random *random); /* all its ranks go on elsewhere */
 void sim_job_leave(struct sim_job *job); /* its user has seen enough: all ranks close */
 void sim_job_started(struct sim_rank *rank);
 void sim_job_took(struct sim_rank *rank, const struct client_step *step);

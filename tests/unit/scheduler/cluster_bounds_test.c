@@ -43,7 +43,8 @@ static const struct scheduler_job *open_job(const struct scheduler_job_request *
 
 static enum base_code sync_at(const char *job, uint32_t epoch, uint64_t position)
 {
-    struct scheduler_job_report report = {job, 0, 1, true, {epoch, position}};
+    struct scheduler_job_report report = {
+        .job = job, .generation = 1, .has_cursor = true, .at = {epoch, position}};
     return scheduler_cluster_job_sync(cluster, now, &report, &error);
 }
 

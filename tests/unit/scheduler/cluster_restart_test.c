@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a restart, of the server or of a job, must not do to those who read on. */
+/* What a restart, of the server or of a job, or a seek must not do to those who read on. */
 #include "tests/unit/scheduler/cluster_fixture.h"
 
 #include <stdarg.h>
@@ -112,6 +112,89 @@ static enum base_code sync_rank(uint32_t rank, uint64_t generation)
 {
     struct scheduler_job_report report = {.job = "one", .rank = rank, .generation = generation};
     return scheduler_cluster_job_sync(cluster, now, &report, NULL);
+}
+
+static enum base_code tell(uint32_t rank, uint64_t seeks, uint32_t first_epoch, struct scheduler_cursor at)
+{
+    struct scheduler_job_report report = {.job = "one",
+                                          .rank = rank,
+                                          .generation = 1,
+                                          .has_cursor = true,
+                                          .at = at,
+                                          .seeks = seeks,
+                                          .first_epoch = first_epoch};
+    return scheduler_cluster_job_sync(cluster, now, &report, NULL);
+}
+
+static void assert_at(uint32_t epoch, uint64_t position)
+{
+    const struct scheduler_job *job = scheduler_cluster_job(cluster, "one");
+    assert_int_equal(job->at.epoch, epoch);
+    assert_int_equal(job->at.position, position);
+}
+
+/* A trainer that loads an earlier state goes on there: the server kept the furthest place that it had ever been told. */
+static void a_seek_goes_back(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    request.world = 2;
+    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    assert_int_equal(open_rank(&request, 0, 1), BASE_OK);
+    assert_int_equal(open_rank(&request, 1, 1), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    assert_int_equal(tell(0, 0, 0, (struct scheduler_cursor){5, 400}), BASE_OK);
+    assert_int_equal(tell(1, 0, 0, (struct scheduler_cursor){5, 400}), BASE_OK);
+    assert_at(5, 400);
+    assert_int_equal(tell(0, 1, 3, (struct scheduler_cursor){2, 40}), BASE_INVALID);
+    assert_int_equal(tell(0, 1, 1, (struct scheduler_cursor){2, 40}), BASE_OK);
+    assert_at(2, 40); /* the last of the two */
+    assert_int_equal(scheduler_cluster_job(cluster, "one")->first_epoch, 1);
+    assert_int_equal(tell(1, 1, 1, (struct scheduler_cursor){2, 60}), BASE_OK);
+    assert_int_equal(tell(0, 0, 0, (struct scheduler_cursor){5, 420}),
+                     BASE_OK); /* late: sent before the seek */
+    assert_at(2, 40);
+    assert_int_equal(tell(0, 1, 1, (struct scheduler_cursor){2, 20}), BASE_OK); /* as ever */
+    assert_at(2, 40);
+    assert_int_equal(tell(0, 1, 1, (struct scheduler_cursor){2, 80}), BASE_OK);
+    assert_at(2, 60);
+    assert_int_equal(tell(1, 2, 1, (struct scheduler_cursor){7, 0}), BASE_OK); /* onwards */
+    assert_at(2, 80);
+}
+
+static bool stores_job(void)
+{
+    char id[SCHEDULER_JOB_CHARS];
+    bool gone, found = false;
+    while (scheduler_cluster_take_job(cluster, id, &gone))
+        found |= !gone;
+    return found;
+}
+
+/* Whoever waits for the next epoch waits for that of where the others are now; and what is stored goes back, too. */
+static void a_seek_takes_the_front_along(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one"), late = fixture_request("late");
+    late.join = SCHEDULER_JOIN_NEXT;
+    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    assert_int_equal(open_rank(&request, 0, 1), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    assert_int_equal(tell(0, 0, 0, (struct scheduler_cursor){5, 400}), BASE_OK);
+    assert_int_equal(scheduler_cluster_job_open(cluster, now, &late, NULL), BASE_OK);
+    const struct scheduler_job *second = scheduler_cluster_job(cluster, "late");
+    assert_int_equal(second->state, SCHEDULER_JOB_WAITING);
+    scheduler_cluster_tick(cluster, now += 2 * SECOND);
+    stores_job();
+    scheduler_cluster_tick(cluster, now += 2 * SECOND);
+    assert_int_equal(tell(0, 1, 0, (struct scheduler_cursor){2, 40}), BASE_OK);
+    assert_true(stores_job());
+    assert_int_equal(second->state, SCHEDULER_JOB_WAITING);
+    assert_int_equal(tell(0, 1, 0, (struct scheduler_cursor){3, 10}), BASE_OK);
+    assert_int_equal(second->state, SCHEDULER_JOB_RUNNING);
+    assert_int_equal(second->first_epoch, 3);
 }
 
 /* Of the first launch only rank 1 ever came, then all was started again: rank 0 came before rank 1, was taken for one
@@ -300,6 +383,8 @@ int main(void)
         cmocka_unit_test_teardown(ranks_are_not_kept_where_launches_start_elsewhere, teardown),
         cmocka_unit_test_teardown(a_new_launch_with_a_cursor_waits_for_the_rank_that_begins_it, teardown),
         cmocka_unit_test_teardown(a_new_launch_with_a_cursor_waits_after_a_restart, teardown),
+        cmocka_unit_test_teardown(a_seek_goes_back, teardown),
+        cmocka_unit_test_teardown(a_seek_takes_the_front_along, teardown),
         cmocka_unit_test_teardown(slots_stay_over_a_restart, teardown),
         cmocka_unit_test_teardown(those_who_are_back_keep_their_slots, teardown),
     };

@@ -56,7 +56,8 @@ static void open_fails(const struct scheduler_job_request *request, enum base_co
 static enum base_code sync_job(const char *job, uint32_t rank, uint64_t generation, uint32_t epoch,
                                uint64_t position)
 {
-    struct scheduler_job_report report = {job, rank, generation, true, {epoch, position}};
+    struct scheduler_job_report report = {
+        .job = job, .rank = rank, .generation = generation, .has_cursor = true, .at = {epoch, position}};
     return scheduler_cluster_job_sync(cluster, now, &report, &error);
 }
 

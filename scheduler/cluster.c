@@ -4,6 +4,7 @@
 #include "scheduler/cluster_state.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -91,19 +92,6 @@ void scheduler_cluster_destroy(struct scheduler_cluster *cluster)
 int64_t scheduler_cluster_lease_ms(const struct scheduler_cluster *cluster)
 {
     return cluster->options.lease_ms;
-}
-
-bool cluster_grow(void *table, int count, size_t record_bytes)
-{
-    void *old = NULL;
-    bool full = count == 0 || (count >= 4 && (count & (count - 1)) == 0); /* at 0, 4, 8, 16, ... */
-    if (!full)
-        return true;
-    memcpy(&old, table, sizeof old);
-    void *grown = realloc(old, (count < 4 ? 4 : 2 * (size_t)count) * record_bytes);
-    if (grown)
-        memcpy(table, &grown, sizeof grown);
-    return grown != NULL;
 }
 
 void cluster_line(struct scheduler_cluster *cluster, const char *format, ...)
@@ -300,10 +288,10 @@ int64_t scheduler_cluster_deadline_ns(const struct scheduler_cluster *cluster)
 /* Without memory: a record too many in the store, loaded once more, dropped again. */
 void cluster_gone_push(struct scheduler_cluster *cluster, const char *job, const uint8_t *stream)
 {
-    if (job && cluster_grow(&cluster->gone_jobs, cluster->gone_job_count, sizeof *cluster->gone_jobs))
+    if (job && base_grow(&cluster->gone_jobs, (size_t)cluster->gone_job_count, sizeof *cluster->gone_jobs))
         snprintf(cluster->gone_jobs[cluster->gone_job_count++], SCHEDULER_JOB_CHARS, "%s", job);
     if (stream &&
-        cluster_grow(&cluster->gone_streams, cluster->gone_stream_count, sizeof *cluster->gone_streams))
+        base_grow(&cluster->gone_streams, (size_t)cluster->gone_stream_count, sizeof *cluster->gone_streams))
         memcpy(cluster->gone_streams[cluster->gone_stream_count++], stream, BASE_SHA256_BYTES);
 }
 

@@ -3,6 +3,7 @@
 #include "scheduler/cluster_state.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +62,7 @@ enum base_code cluster_candidate_get(struct scheduler_cluster *cluster, const st
                               SCHEDULER_STREAMS_MAX);
     struct cluster_candidate *made = calloc(1, sizeof *made);
     if (made && cluster_index_reserve(&cluster->by_key) && cluster_timer_reserve(cluster) &&
-        cluster_grow(&cluster->candidates, cluster->candidate_count, sizeof *cluster->candidates))
+        base_grow(&cluster->candidates, (size_t)cluster->candidate_count, sizeof *cluster->candidates))
         made->version = cluster_version_hold(cluster, wanted->dataset_version);
     if (!made || !made->version) {
         free(made);
@@ -149,7 +150,7 @@ uint8_t cluster_candidate_print(struct cluster_candidate *candidate, const uint8
         for (at = 0; at < candidate->print_count && candidate->prints[at].users > 0; at++)
             continue;
         if (at == candidate->print_count) {
-            if (at == CLUSTER_PRINTS || !cluster_grow(&candidate->prints, at, sizeof *candidate->prints))
+            if (at == CLUSTER_PRINTS || !base_grow(&candidate->prints, (size_t)at, sizeof *candidate->prints))
                 return CLUSTER_PRINT_FAILED;
             candidate->print_count++;
         }

@@ -2,6 +2,7 @@
 #include "scheduler/cluster_state.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -439,7 +440,7 @@ static enum base_code insert_job(struct scheduler_cluster *cluster, struct clust
         return base_error_set(error, BASE_BUSY, "job %s: there are %d jobs, the most that one server keeps",
                               asked->view.id, SCHEDULER_JOBS_MAX);
     if (!cluster_index_reserve(&cluster->by_job) || !cluster_timer_reserve(cluster) ||
-        !cluster_grow(&cluster->jobs, cluster->job_count, sizeof *cluster->jobs))
+        !base_grow(&cluster->jobs, (size_t)cluster->job_count, sizeof *cluster->jobs))
         return base_error_set(error, BASE_NO_MEMORY, "job %s: no memory", asked->view.id);
     asked->timer.owner = asked;
     cluster_index_put(&cluster->by_job, hash_id(asked->view.id), asked);

@@ -2,6 +2,7 @@
 #include "scheduler/cluster_state.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -111,10 +112,10 @@ static bool forget_lost(struct scheduler_cluster *cluster)
 static bool reserve(struct scheduler_cluster *cluster)
 {
     return cluster_index_reserve(&cluster->by_worker) && cluster_timer_reserve(cluster) &&
-           cluster_grow(&cluster->members, cluster->member_count, sizeof *cluster->members) &&
+           base_grow(&cluster->members, (size_t)cluster->member_count, sizeof *cluster->members) &&
            (cluster->free_count > 0 ||
-            (cluster_grow(&cluster->seats, cluster->seat_count, sizeof *cluster->seats) &&
-             cluster_grow(&cluster->free_seats, cluster->seat_count, sizeof *cluster->free_seats)));
+            (base_grow(&cluster->seats, (size_t)cluster->seat_count, sizeof *cluster->seats) &&
+             base_grow(&cluster->free_seats, (size_t)cluster->seat_count, sizeof *cluster->free_seats)));
 }
 
 static struct cluster_member *insert_member(struct scheduler_cluster *cluster, uint64_t id)
@@ -166,7 +167,7 @@ static bool take_front(struct scheduler_cluster *cluster, struct cluster_member 
     if (known && cluster_cursor_compare(member->fronts[at].at, front.at) == 0)
         return true;
     if (!known) {
-        if (!cluster_grow(&member->fronts, member->front_count, sizeof *member->fronts))
+        if (!base_grow(&member->fronts, (size_t)member->front_count, sizeof *member->fronts))
             return false;
         memmove(&member->fronts[at + 1], &member->fronts[at],
                 (size_t)(member->front_count++ - at) * sizeof front);

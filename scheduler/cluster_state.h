@@ -267,8 +267,6 @@ struct scheduler_cluster {
 
 void cluster_line(struct scheduler_cluster *cluster, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Room for one more pointer or record at the end of a table; false: no memory. */
-bool cluster_grow(void *table, int count, size_t record_bytes);
 void cluster_gone_push(struct scheduler_cluster *cluster, const char *job, const uint8_t *stream);
 /* Room for one more timer. */
 bool cluster_timer_reserve(struct scheduler_cluster *cluster);

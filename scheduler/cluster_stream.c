@@ -2,6 +2,7 @@
 #include "scheduler/cluster_state.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -76,7 +77,7 @@ static struct cluster_stream *make_stream(struct scheduler_cluster *cluster,
 {
     if (cluster->stream_count == SCHEDULER_STREAMS_MAX || !cluster_index_reserve(&cluster->by_stream) ||
         !cluster_index_reserve(&cluster->by_family) || !cluster_timer_reserve(cluster) ||
-        !cluster_grow(&cluster->streams, cluster->stream_count, sizeof *cluster->streams))
+        !base_grow(&cluster->streams, (size_t)cluster->stream_count, sizeof *cluster->streams))
         return NULL;
     struct cluster_stream *stream = calloc(1, sizeof *stream);
     uint8_t print = stream ? cluster_candidate_print(candidate, identity->fingerprint) : CLUSTER_PRINT_FAILED;

@@ -2,6 +2,8 @@
 /* The counters that workers send, as they last said them; printed for /metrics with the worker's id as a label. */
 #include "server/server.h"
 
+#include "base/grow.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,23 +73,13 @@ static struct server_worker_counters *find(const struct server *server, uint64_t
                                                                                  : NULL;
 }
 
-/* Room for one more; false: no memory. */
-static bool grow(struct server *server)
-{
-    if (server->counters_count < server->counters_room)
-        return true;
-    int room = server->counters_room ? 2 * server->counters_room : 16;
-    struct server_worker_counters **grown = realloc(server->counters, (size_t)room * sizeof *grown);
-    if (!grown)
-        return false;
-    server->counters = grown;
-    server->counters_room = room;
-    return true;
-}
-
 void server_counters_set(struct server *server, const Millrace__V1__WorkerSync *sync)
 {
-    struct server_worker_counters *made = sync->n_counters && grow(server) ? make(sync) : NULL;
+    struct server_worker_counters *made =
+        sync->n_counters &&
+                base_grow(&server->counters, (size_t)server->counters_count, sizeof *server->counters)
+            ? make(sync)
+            : NULL;
     if (!made)
         return; /* nothing said, or no memory: the old ones stay */
     int at = lower_bound(server, sync->worker);
@@ -170,5 +162,5 @@ void server_counters_fini(struct server *server)
         free(server->counters[i]);
     free(server->counters);
     server->counters = NULL;
-    server->counters_count = server->counters_room = 0;
+    server->counters_count = 0;
 }

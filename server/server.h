@@ -48,7 +48,7 @@ struct server {
     struct server_jobs jobs;
     struct server_park *park;
     struct server_worker_counters **counters; /* by worker */
-    int counters_count, counters_room;
+    int counters_count;
     int64_t store_after_ns; /* a write has failed: none before */
     struct base_metric metrics[SERVER_METRICS];
     uint64_t datasets_seen; /* their revision when all waiting calls were last woken */

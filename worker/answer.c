@@ -2,6 +2,7 @@
 #include "worker/connection.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/log.h"
 
 #include <stdlib.h>
@@ -104,14 +105,8 @@ enum base_code worker_answer_page(struct connection *connection, const struct wi
 
 static bool add_loan(struct connection *connection, uint64_t send)
 {
-    if (connection->loan_count == connection->loan_capacity) {
-        uint32_t capacity = connection->loan_capacity ? connection->loan_capacity * 2 : 16;
-        uint64_t *loans = realloc(connection->loans, capacity * sizeof *loans);
-        if (!loans)
-            return false;
-        connection->loans = loans;
-        connection->loan_capacity = capacity;
-    }
+    if (!base_grow(&connection->loans, connection->loan_count, sizeof *connection->loans))
+        return false;
     if (connection->loan_count == 0)
         connection->loan_ns = base_clock_now_ns();
     connection->loans[connection->loan_count++] = send;
@@ -137,7 +132,7 @@ void worker_answer_forget_loans(struct connection *connection)
 {
     for (uint32_t i = 0; i < connection->loan_count; i++)
         worker_core_sent(connection->serve->options.core, base_clock_now_ns(), connection->loans[i], false);
-    connection->loan_count = connection->loan_capacity = 0;
+    connection->loan_count = 0;
     free(connection->loans);
     connection->loans = NULL;
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/arena.h"
 
+#include "base/grow.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 bool worker_arena_init(struct worker_arena *arena, uint64_t size_bytes)
 {
     size_bytes -= size_bytes % WORKER_ARENA_STEP;
-    *arena = (struct worker_arena){.size_bytes = size_bytes, .free_bytes = size_bytes, .capacity = 4};
-    arena->runs = malloc(arena->capacity * sizeof *arena->runs);
-    if (!arena->runs)
+    *arena = (struct worker_arena){.size_bytes = size_bytes, .free_bytes = size_bytes};
+    if (!base_grow(&arena->runs, 0, sizeof *arena->runs))
         return false;
     if (size_bytes > 0)
         arena->runs[arena->count++] = (struct worker_arena_run){0, size_bytes};
@@ -69,15 +70,7 @@ static uint32_t find_run(const struct worker_arena *arena, uint64_t offset)
 
 static bool insert_run(struct worker_arena *arena, uint32_t at, struct worker_arena_run run)
 {
-    if (arena->count == arena->capacity) {
-        uint32_t capacity = arena->capacity > 0 ? arena->capacity * 2 : 4;
-        struct worker_arena_run *runs = realloc(arena->runs, capacity * sizeof *runs);
-        if (!runs)
-            return false;
-        arena->runs = runs;
-        arena->capacity = capacity;
-    }
-    if (!arena->runs)
+    if (!base_grow(&arena->runs, arena->count, sizeof run))
         return false;
     memmove(arena->runs + at + 1, arena->runs + at, (arena->count - at) * sizeof *arena->runs);
     arena->runs[at] = run;

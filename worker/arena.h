@@ -18,7 +18,7 @@ struct worker_arena_run {
 
 struct worker_arena {
     struct worker_arena_run *runs; /* free ones, sorted, never adjacent; owned */
-    uint32_t count, capacity;
+    uint32_t count;
     uint64_t size_bytes, free_bytes;
 };
 

@@ -214,7 +214,7 @@ void worker_block_unpin(struct worker_core *core, uint32_t index)
 static uint32_t find_victim(struct worker_core *core, int64_t now_ns, uint64_t *next_use)
 {
     uint32_t victim = WORKER_NONE;
-    for (uint32_t i = 0; i < core->stream_capacity; i++) {
+    for (uint32_t i = 0; i < core->stream_count; i++) {
         struct worker_stream *stream = core->streams[i];
         if (!stream || stream->shelf.count == 0)
             continue;

@@ -4,6 +4,7 @@
 #include "worker/core.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/hash.h"
 
 #include <stdlib.h>
@@ -28,14 +29,8 @@ static struct worker_claim *add(struct worker_claims *claims)
     for (uint32_t i = 0; i < claims->count; i++)
         if (!claims->items[i].job)
             return &claims->items[i];
-    if (claims->count == claims->capacity) {
-        uint32_t capacity = claims->capacity ? claims->capacity * 2 : 4;
-        struct worker_claim *items = realloc(claims->items, capacity * sizeof *items);
-        if (!items)
-            return NULL;
-        claims->items = items;
-        claims->capacity = capacity;
-    }
+    if (!base_grow(&claims->items, claims->count, sizeof *claims->items))
+        return NULL;
     claims->items[claims->count] = (struct worker_claim){.share = WORKER_CLAIMS_NO_SHARE};
     return &claims->items[claims->count++];
 }
@@ -170,11 +165,12 @@ bool worker_claims_sort(struct worker_claims *claims, int64_t now_ns)
     if (!claims->stale && claims->still == still && claims->clock_ns < claims->sleeps_ns)
         return true;
     if (claims->sorted_capacity < claims->count) {
-        uint64_t *sorted = realloc(claims->sorted, claims->capacity * sizeof *sorted);
+        uint32_t capacity = 2 * claims->count;
+        uint64_t *sorted = realloc(claims->sorted, capacity * sizeof *sorted);
         if (!sorted)
             return false;
         claims->sorted = sorted;
-        claims->sorted_capacity = claims->capacity;
+        claims->sorted_capacity = capacity;
     }
     claims->still = still;
     claims->sorted_count = claims->dormant = 0;

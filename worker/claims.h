@@ -33,7 +33,7 @@ struct worker_claim {
 
 struct worker_claims {
     struct worker_claim *items; /* owned; stable indexes, free ones have job NULL */
-    uint32_t count, capacity;
+    uint32_t count;
     uint64_t *sorted; /* low-waters of those that count, when not stale; owned */
     uint32_t sorted_count, sorted_capacity, in_use;
     uint32_t dormant;           /* at the last sort */

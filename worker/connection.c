@@ -2,6 +2,7 @@
 #include "worker/connection.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -162,16 +163,9 @@ static bool set_handle(struct connection *connection, uint32_t number, uint8_t w
             connection->handles[i].wanted = wanted;
             return true;
         }
-    if (connection->handle_count >= WORKER_HANDLES_MAX)
+    if (connection->handle_count >= WORKER_HANDLES_MAX ||
+        !base_grow(&connection->handles, connection->handle_count, sizeof *connection->handles))
         return false;
-    if (connection->handle_count == connection->handle_capacity) {
-        uint32_t capacity = connection->handle_capacity ? connection->handle_capacity * 2 : 2;
-        struct connection_handle *handles = realloc(connection->handles, capacity * sizeof *handles);
-        if (!handles)
-            return false;
-        connection->handles = handles;
-        connection->handle_capacity = capacity;
-    }
     connection->handles[connection->handle_count++] = (struct connection_handle){number, wanted};
     return true;
 }

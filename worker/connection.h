@@ -31,7 +31,7 @@ struct connection {
     char peer[BASE_ERROR_TEXT_BYTES / 4];
     char token[RPC_TOKEN_CHARS];       /* of HELLO, checked; "": none was asked for */
     struct connection_handle *handles; /* owned */
-    uint32_t handle_count, handle_capacity;
+    uint32_t handle_count;
     struct connection
         *touched_next; /* while it is touched: something was queued or came, its update is due */
     bool greeted, lingering, shut, dead, touched;
@@ -39,7 +39,7 @@ struct connection {
     int pages;           /* on their way */
     bool offered, local; /* staging was offered to it; it has mapped it */
     uint64_t *loans;     /* sends of the machine that lie in staging until it has copied them; owned */
-    uint32_t loan_count, loan_capacity;
+    uint32_t loan_count;
     int64_t loan_ns;              /* since the last one was done, or of the first */
     int64_t since_ns;             /* of accepting, then of lingering */
     int64_t progress_ns;          /* of the last byte that left, or of nothing to send */

@@ -4,6 +4,7 @@
 #include "worker/machine.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,7 @@ void worker_core_destroy(struct worker_core *core)
     for (uint32_t i = 0; i < core->connections.count; i++)
         if (worker_connection_at(core, i)->slot.used)
             free(worker_connection_at(core, i)->handles);
-    for (uint32_t i = 0; i < core->stream_capacity; i++)
+    for (uint32_t i = 0; i < core->stream_count; i++)
         if (core->streams[i])
             free_stream(core->streams[i]);
     for (uint32_t i = 0; i < core->action_count; i++)
@@ -177,7 +178,7 @@ void worker_core_tick(struct worker_core *core, int64_t now_ns)
 struct worker_stream *worker_core_find_stream(struct worker_core *core, const uint8_t hash[32],
                                               uint32_t *index)
 {
-    for (uint32_t i = 0; i < core->stream_capacity; i++) {
+    for (uint32_t i = 0; i < core->stream_count; i++) {
         if (!core->streams[i] || memcmp(core->streams[i]->hash, hash, 32) != 0)
             continue;
         if (index)
@@ -189,18 +190,13 @@ struct worker_stream *worker_core_find_stream(struct worker_core *core, const ui
 
 static struct worker_stream **stream_place(struct worker_core *core)
 {
-    for (uint32_t i = 0; i < core->stream_capacity; i++)
+    for (uint32_t i = 0; i < core->stream_count; i++)
         if (!core->streams[i])
             return &core->streams[i];
-    uint32_t capacity = core->stream_capacity ? core->stream_capacity * 2 : 2;
-    struct worker_stream **streams = realloc(core->streams, capacity * sizeof *streams);
-    if (!streams)
+    if (!base_grow(&core->streams, core->stream_count, sizeof *core->streams))
         return NULL;
-    for (uint32_t i = core->stream_capacity; i < capacity; i++)
-        streams[i] = NULL;
-    core->streams = streams;
-    struct worker_stream **place = &streams[core->stream_capacity];
-    core->stream_capacity = capacity;
+    struct worker_stream **place = &core->streams[core->stream_count++];
+    *place = NULL;
     return place;
 }
 
@@ -329,7 +325,7 @@ void worker_core_stream_jobs(struct worker_core *core, int64_t now_ns, const uin
 void worker_core_drain(struct worker_core *core, int64_t now_ns)
 {
     core->draining = true;
-    for (uint32_t i = 0; i < core->stream_capacity; i++)
+    for (uint32_t i = 0; i < core->stream_count; i++)
         if (core->streams[i])
             refuse_queued(core, i, "this worker is draining");
     worker_block_admit(core, now_ns);
@@ -346,7 +342,7 @@ void worker_core_counts(const struct worker_core *core, int64_t now_ns, struct w
 {
     *counts = core->counts;
     counts->staged_bytes = core->arena.size_bytes - core->arena.free_bytes;
-    for (uint32_t i = 0; i < core->stream_capacity; i++)
+    for (uint32_t i = 0; i < core->stream_count; i++)
         counts->claims_dormant += core->streams[i] ? core->streams[i]->claims.dormant : 0;
     struct worker_load load = worker_load_now(&core->load, now_ns);
     counts->queue_ms = load.queue_ms;
@@ -356,7 +352,7 @@ void worker_core_counts(const struct worker_core *core, int64_t now_ns, struct w
 void worker_core_fronts(const struct worker_core *core,
                         void (*visit)(void *context, const struct worker_front *front), void *context)
 {
-    for (uint32_t i = 0; i < core->stream_capacity; i++) {
+    for (uint32_t i = 0; i < core->stream_count; i++) {
         const struct worker_stream *stream = core->streams[i];
         if (stream && stream->live && stream->asked)
             visit(context, &(struct worker_front){stream->hash, stream->front_epoch, stream->front_position});

@@ -2,6 +2,7 @@
 #include "worker/holdings.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "worker/pull.h"
 #include "worker/sweep.h"
@@ -29,7 +30,7 @@ struct holding {
 struct worker_holdings {
     struct worker_holdings_options options;
     struct holding **items; /* owned; stable addresses: chores refer to them by version */
-    size_t count, capacity;
+    size_t count;
     bool swept; /* of manifests that the first orders did not name */
 };
 
@@ -220,14 +221,8 @@ static void start(struct worker_holdings *holdings, struct holding *holding)
 
 static struct holding *add(struct worker_holdings *holdings, const Millrace__V1__DatasetOrder *order)
 {
-    if (holdings->count == holdings->capacity) {
-        size_t capacity = holdings->capacity ? holdings->capacity * 2 : 4;
-        struct holding **items = realloc(holdings->items, capacity * sizeof *items);
-        if (!items)
-            return NULL;
-        holdings->items = items;
-        holdings->capacity = capacity;
-    }
+    if (!base_grow(&holdings->items, holdings->count, sizeof *holdings->items))
+        return NULL;
     struct holding *holding = calloc(1, sizeof *holding);
     if (!holding || !(holding->name = strdup(order->dataset)) || !(holding->path = strdup(order->path))) {
         free_holding(holding);

@@ -18,7 +18,7 @@
 
 struct worker_heap {  /* queued blocks of a share, least deadline first */
     uint32_t *blocks; /* owned */
-    uint32_t count, capacity;
+    uint32_t count;
 };
 
 struct worker_cost { /* prep CPU, smoothed (siblings.c) */
@@ -118,7 +118,7 @@ struct worker_handle {
 struct worker_connection {
     struct worker_slot slot;
     struct worker_handle *handles; /* owned */
-    uint32_t handle_count, handle_capacity;
+    uint32_t handle_count;
     uint32_t first_request, requests, refusals;
     bool dropped; /* DROP was said: nothing more is heard or answered */
 };
@@ -135,12 +135,12 @@ struct worker_core {
     struct worker_arena arena;
     uint64_t evictable_bytes;
     struct worker_stream **streams; /* NULL: free place */
-    uint32_t stream_capacity;
+    uint32_t stream_count;
     struct worker_slots blocks, requests, connections, shares;
     uint32_t *buckets; /* first block of each chain; a power of two */
     uint32_t bucket_count, resting;
     uint32_t *active; /* shares with something queued; owned */
-    uint32_t active_count, active_capacity;
+    uint32_t active_count;
     double active_weight, virtual_ns, most_had_ns;
     struct worker_queued_action *actions; /* a ring */
     uint32_t action_first, action_count, action_capacity;

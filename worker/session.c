@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/machine.h"
 
+#include "base/grow.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +36,7 @@ static void close_handles(struct worker_core *core, struct worker_connection *co
     }
     free(connection->handles);
     connection->handles = NULL;
-    connection->handle_count = connection->handle_capacity = 0;
+    connection->handle_count = 0;
 }
 
 void worker_core_closed(struct worker_core *core, int64_t now_ns, uint64_t handle)
@@ -101,14 +103,8 @@ static void refuse(struct worker_core *core, uint64_t connection, const struct w
 
 static struct worker_handle *add_handle(struct worker_connection *connection)
 {
-    if (connection->handle_count == connection->handle_capacity) {
-        uint32_t capacity = connection->handle_capacity ? connection->handle_capacity * 2 : 2;
-        struct worker_handle *handles = realloc(connection->handles, capacity * sizeof *handles);
-        if (!handles)
-            return NULL;
-        connection->handles = handles;
-        connection->handle_capacity = capacity;
-    }
+    if (!base_grow(&connection->handles, connection->handle_count, sizeof *connection->handles))
+        return NULL;
     return &connection->handles[connection->handle_count];
 }
 

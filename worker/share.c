@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/machine.h"
 
+#include "base/grow.h"
 #include "base/hash.h"
 
 #include <math.h>
@@ -184,14 +185,8 @@ static void sift_down(struct worker_core *core, struct worker_heap *heap, uint32
 
 static bool heap_put(struct worker_core *core, struct worker_heap *heap, uint32_t block)
 {
-    if (heap->count == heap->capacity) {
-        uint32_t capacity = heap->capacity ? heap->capacity * 2 : 8;
-        uint32_t *blocks = realloc(heap->blocks, capacity * sizeof *blocks);
-        if (!blocks)
-            return false;
-        heap->blocks = blocks;
-        heap->capacity = capacity;
-    }
+    if (!base_grow(&heap->blocks, heap->count, sizeof *heap->blocks))
+        return false;
     heap->blocks[heap->count++] = block;
     sift_up(core, heap, heap->count - 1);
     return true;
@@ -218,14 +213,8 @@ static double stands_at(const struct worker_core *core, const struct worker_shar
 static bool activate(struct worker_core *core, uint32_t index)
 {
     struct worker_share *share = share_at(core, index);
-    if (core->active_count == core->active_capacity) {
-        uint32_t capacity = core->active_capacity ? core->active_capacity * 2 : 4;
-        uint32_t *active = realloc(core->active, capacity * sizeof *active);
-        if (!active)
-            return false;
-        core->active = active;
-        core->active_capacity = capacity;
-    }
+    if (!base_grow(&core->active, core->active_count, sizeof *core->active))
+        return false;
     if (core->active_count == 0 && core->counts.blocks_making == 0) /* after a rest nobody owes anything */
         core->virtual_ns = later(core->virtual_ns, core->most_had_ns);
     share->had_ns = stands_at(core, share);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/shelf.h"
 
+#include "base/grow.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,14 +33,8 @@ static uint32_t ended(const struct worker_shelf *shelf, uint64_t position)
 
 bool worker_shelf_put(struct worker_shelf *shelf, struct worker_shelf_entry entry)
 {
-    if (shelf->count == shelf->capacity) {
-        uint32_t capacity = shelf->capacity ? shelf->capacity * 2 : 8;
-        struct worker_shelf_entry *entries = realloc(shelf->entries, capacity * sizeof *entries);
-        if (!entries)
-            return false;
-        shelf->entries = entries;
-        shelf->capacity = capacity;
-    }
+    if (!base_grow(&shelf->entries, shelf->count, sizeof entry))
+        return false;
     uint32_t at = ended(shelf, entry.start);
     memmove(shelf->entries + at + 1, shelf->entries + at, (shelf->count - at) * sizeof entry);
     shelf->entries[at] = entry;

@@ -17,7 +17,7 @@ struct worker_shelf_entry {
 
 struct worker_shelf {
     struct worker_shelf_entry *entries; /* owned, ascending */
-    uint32_t count, capacity;
+    uint32_t count;
 };
 
 void worker_shelf_fini(struct worker_shelf *shelf);

@@ -17,13 +17,14 @@
  */
 #include "worker/machine.h"
 
+#include "base/grow.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #define WORTH 0.95           /* of the sum of alone: together must be less */
 #define REMEMBERED_BLOCKS 16 /* a mean counts these fully, older ones ever less */
-#define GROUPS_FIRST 4       /* sets of streams: room for so many, doubled as they are met ... */
-#define GROUPS_MOST 1024     /* ... up to this; then the one used longest ago is forgotten, and counted */
+#define GROUPS_MOST 1024     /* sets of streams; of more the one used longest ago is forgotten, and counted */
 #define MEMBERS (1 + WORKER_SIBLINGS)
 
 enum phase { LEARNING, TOGETHER, APART };
@@ -40,7 +41,7 @@ struct group {
 
 struct worker_siblings {
     struct group *groups; /* owned; a place with id 0 is free */
-    uint32_t capacity, ids;
+    uint32_t count, ids;
     uint64_t uses;
 };
 
@@ -93,33 +94,21 @@ static bool same_streams(const struct group *group, const uint32_t *streams, uin
            memcmp(group->streams, streams, count * sizeof *streams) == 0;
 }
 
-static bool grow(struct worker_core *core)
-{
-    struct worker_siblings *siblings = core->siblings;
-    uint32_t capacity = siblings->capacity > 0 ? siblings->capacity * 2 : GROUPS_FIRST;
-    struct group *groups = realloc(siblings->groups, capacity * sizeof *groups);
-    if (!groups)
-        return false;
-    memset(groups + siblings->capacity, 0, (capacity - siblings->capacity) * sizeof *groups);
-    siblings->groups = groups;
-    siblings->capacity = capacity;
-    return true;
-}
-
 /* A free place, or that of the one used longest ago, when there are too many. NULL: no memory. */
 static struct group *get_place(struct worker_core *core)
 {
     struct worker_siblings *siblings = core->siblings;
     struct group *place = NULL;
-    for (uint32_t i = 0; i < siblings->capacity; i++)
+    for (uint32_t i = 0; i < siblings->count; i++)
         if (!place || siblings->groups[i].used < place->used)
             place = &siblings->groups[i];
-    if (place && (place->id == 0 || siblings->capacity >= GROUPS_MOST)) {
+    if (place && (place->id == 0 || siblings->count == GROUPS_MOST)) {
         core->counts.sibling_sets_forgotten += place->id != 0;
         return place;
     }
-    uint32_t at = siblings->capacity;
-    return grow(core) ? &siblings->groups[at] : NULL;
+    if (!base_grow(&siblings->groups, siblings->count, sizeof *siblings->groups))
+        return NULL;
+    return &siblings->groups[siblings->count++];
 }
 
 /* `streams` ascend. NULL: no memory. What the streams cost alone may be known already. */
@@ -128,7 +117,7 @@ static struct group *get_group(struct worker_core *core, const uint32_t *streams
     if (!core->siblings)
         core->siblings = calloc(1, sizeof *core->siblings);
     struct worker_siblings *siblings = core->siblings;
-    for (uint32_t i = 0; siblings && i < siblings->capacity; i++)
+    for (uint32_t i = 0; siblings && i < siblings->count; i++)
         if (same_streams(&siblings->groups[i], streams, count)) {
             siblings->groups[i].used = ++siblings->uses;
             return &siblings->groups[i];
@@ -145,7 +134,7 @@ static struct group *get_group(struct worker_core *core, const uint32_t *streams
 
 static struct group *find_group(const struct worker_core *core, uint32_t id)
 {
-    for (uint32_t i = 0; core->siblings && i < core->siblings->capacity; i++)
+    for (uint32_t i = 0; core->siblings && i < core->siblings->count; i++)
         if (id != 0 && core->siblings->groups[i].id == id)
             return &core->siblings->groups[i];
     return NULL;
@@ -153,7 +142,7 @@ static struct group *find_group(const struct worker_core *core, uint32_t id)
 
 void worker_siblings_forget(struct worker_core *core, uint32_t stream)
 {
-    for (uint32_t i = 0; core->siblings && i < core->siblings->capacity; i++) {
+    for (uint32_t i = 0; core->siblings && i < core->siblings->count; i++) {
         struct group *group = &core->siblings->groups[i];
         for (uint32_t m = 0; m < group->count; m++)
             if (group->streams[m] == stream) {
@@ -241,7 +230,7 @@ static bool may_join(struct worker_core *core, int64_t now_ns, const struct work
 static uint64_t kept_bytes(const struct worker_core *core)
 {
     uint64_t most = 0, places = core->options.making_max;
-    for (uint32_t i = 0; i < core->stream_capacity; i++)
+    for (uint32_t i = 0; i < core->stream_count; i++)
         if (core->streams[i] && core->streams[i]->live && core->streams[i]->block_bytes > most)
             most = core->streams[i]->block_bytes;
     return worker_arena_round(most) * (2 * places - worker_block_makings(core));
@@ -254,7 +243,7 @@ static uint32_t find_candidates(struct worker_core *core, int64_t now_ns, uint32
     const struct worker_block *block = worker_block_at(core, index);
     uint64_t bytes = 0, left = core->arena.free_bytes + core->evictable_bytes, keep = kept_bytes(core);
     uint32_t count = 0, kept = 0;
-    for (uint32_t i = 0; i < core->stream_capacity; i++) {
+    for (uint32_t i = 0; i < core->stream_count; i++) {
         struct candidate candidate = {.stream = i};
         if (!core->streams[i] || !are_siblings(core->streams[i], core->streams[block->stream]) ||
             !may_join(core, now_ns, block, &candidate))

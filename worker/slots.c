@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/slots.h"
 
+#include "base/grow.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,19 +17,6 @@ void worker_slots_fini(struct worker_slots *slots)
     worker_slots_init(slots, slots->item_bytes);
 }
 
-static bool grow(struct worker_slots *slots)
-{
-    uint32_t capacity = slots->capacity ? slots->capacity * 2 : 8;
-    if (slots->capacity > UINT32_MAX / 4)
-        return false;
-    uint8_t *items = realloc(slots->items, (size_t)capacity * slots->item_bytes);
-    if (!items)
-        return false;
-    slots->items = items;
-    slots->capacity = capacity;
-    return true;
-}
-
 void *worker_slots_get(struct worker_slots *slots, uint32_t *index)
 {
     struct worker_slot *slot;
@@ -38,7 +27,7 @@ void *worker_slots_get(struct worker_slots *slots, uint32_t *index)
         slots->first_free = slot->next_free;
         generation = slot->generation;
     } else {
-        if (slots->count == slots->capacity && !grow(slots))
+        if (slots->count > UINT32_MAX / 4 || !base_grow(&slots->items, slots->count, slots->item_bytes))
             return NULL;
         *index = slots->count++;
         slot = worker_slots_at(slots, *index);

@@ -23,7 +23,7 @@ struct worker_slot {
 struct worker_slots {
     uint8_t *items; /* owned */
     size_t item_bytes;
-    uint32_t count, capacity, first_free, used;
+    uint32_t count, first_free, used;
 };
 
 void worker_slots_init(struct worker_slots *slots, size_t item_bytes);

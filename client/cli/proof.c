@@ -2,6 +2,8 @@
 /* Reading: all starts first, then the batches of each start in the order of launches. */
 #include "client/cli/proof.h"
 
+#include "base/grow.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -28,20 +30,16 @@ int cli_proof_compare(struct cli_proof_cursor a, struct cli_proof_cursor b)
     return a.position < b.position ? -1 : a.position > b.position;
 }
 
-/* Room for one more of `size` bytes, zeroed; NULL: no memory. */
-static void *grow(void **array, size_t *count, size_t *room, size_t size)
+/* One more of `size` bytes, zeroed; NULL: no memory. */
+static void *grow(void *array, size_t *count, size_t size)
 {
-    if (*count == *room) {
-        size_t more = *room ? 2 * *room : 16;
-        void *larger = realloc(*array, more * size);
-        if (!larger)
-            return NULL;
-        *array = larger;
-        *room = more;
-    }
-    return memset((char *)*array + (*count)++ * size, 0, size);
+    char *records;
+    if (!base_grow(array, *count, size))
+        return NULL;
+    memcpy(&records, array, sizeof records);
+    return memset(records + (*count)++ * size, 0, size);
 }
-#define GROW(array, count, room) grow((void **)&(array), &(count), &(room), sizeof *(array))
+#define GROW(array, count) grow(&(array), &(count), sizeof *(array))
 
 static enum base_code no_memory(struct base_error *error)
 {
@@ -52,7 +50,7 @@ static enum base_code no_memory(struct base_error *error)
 
 static struct cli_proof_start *new_start(struct cli_proof *proof)
 {
-    return GROW(proof->starts, proof->start_count, proof->start_room);
+    return GROW(proof->starts, proof->start_count);
 }
 
 /* A record that was read, or the damage in its place. */
@@ -120,7 +118,7 @@ static enum base_code find_group(struct cli_proof *proof, struct cli_proof_start
     for (start->group = 0; start->group < proof->group_count; start->group++)
         if (same_chain(&proof->groups[start->group].is, &start->is))
             return BASE_OK;
-    struct cli_proof_group *group = GROW(proof->groups, proof->group_count, proof->group_room);
+    struct cli_proof_group *group = GROW(proof->groups, proof->group_count);
     if (!group)
         return no_memory(error);
     group->is = start->is;
@@ -190,7 +188,7 @@ static struct cli_proof_epoch *find_epoch(struct cli_proof *proof, size_t group,
     for (size_t i = proof->epoch_count; i-- > 0;)
         if (proof->epochs[i].group == group && proof->epochs[i].job_epoch == job_epoch)
             return &proof->epochs[i];
-    struct cli_proof_epoch *epoch = GROW(proof->epochs, proof->epoch_count, proof->epoch_room);
+    struct cli_proof_epoch *epoch = GROW(proof->epochs, proof->epoch_count);
     if (!epoch)
         return NULL;
     epoch->group = group;
@@ -210,7 +208,7 @@ static struct cli_proof_rows *find_rows(struct cli_proof *proof, const struct le
             memcmp(rows->stream, start->stream, sizeof rows->stream) == 0)
             return rows;
     }
-    struct cli_proof_rows *rows = GROW(proof->rows, proof->rows_count, proof->rows_room);
+    struct cli_proof_rows *rows = GROW(proof->rows, proof->rows_count);
     if (!rows)
         return NULL;
     memcpy(rows->stream, start->stream, sizeof rows->stream);
@@ -291,7 +289,7 @@ static enum base_code take_batch(struct cli_proof *proof, size_t index, const st
     }
     struct cli_proof_epoch *epoch = find_epoch(proof, start->group, batch->job_epoch);
     struct cli_proof_rows *rows = find_rows(proof, &start->is, batch->epoch);
-    struct cli_proof_step *step = GROW(proof->steps, proof->step_count, proof->step_room);
+    struct cli_proof_step *step = GROW(proof->steps, proof->step_count);
     if (!epoch || !rows || !step)
         return no_memory(error);
     *step = (struct cli_proof_step){start->group, index, batch->epoch, start->is.rank, batch->step_begin};

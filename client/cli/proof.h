@@ -73,15 +73,15 @@ struct cli_proof {
     const char *const *paths;
     size_t path_count;
     struct cli_proof_start *starts; /* in order of generations once sealed */
-    size_t start_count, start_room;
+    size_t start_count;
     struct cli_proof_group *groups;
-    size_t group_count, group_room;
+    size_t group_count;
     struct cli_proof_epoch *epochs;
-    size_t epoch_count, epoch_room;
+    size_t epoch_count;
     struct cli_proof_rows *rows;
-    size_t rows_count, rows_room;
+    size_t rows_count;
     struct cli_proof_step *steps;
-    size_t step_count, step_room;
+    size_t step_count;
     uint64_t batches, torn, violations;
     char (*words)[CLI_PROOF_WORDS_CHARS]; /* the first of the violations */
     int word_count;

@@ -155,7 +155,7 @@ struct client_core {
 
     struct scheduler_plan plan;
     struct client_peer *peers; /* by id */
-    int peer_count, peer_room;
+    int peer_count;
     uint32_t plan_seen; /* the newest version that anybody has */
     int64_t fetched_ns; /* the last FETCH_PLAN */
     struct client_core_stats stats;

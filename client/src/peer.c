@@ -2,6 +2,7 @@
 #include "client/src/core_state.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,14 +42,8 @@ struct client_peer *client_peer_find(struct client_core *core, uint64_t id)
 static enum base_code add(struct client_core *core, uint64_t id, struct base_error *error)
 {
     int at = place_of(core, id);
-    if (core->peer_count == core->peer_room) {
-        int room = core->peer_room == 0 ? 8 : 2 * core->peer_room;
-        struct client_peer *peers = realloc(core->peers, (size_t)room * sizeof *peers);
-        if (!peers)
-            return base_error_set(error, BASE_NO_MEMORY, "no memory for %d workers", room);
-        core->peers = peers;
-        core->peer_room = room;
-    }
+    if (!base_grow(&core->peers, (size_t)core->peer_count, sizeof *core->peers))
+        return base_error_set(error, BASE_NO_MEMORY, "no memory for %d workers", core->peer_count + 1);
     memmove(core->peers + at + 1, core->peers + at, (size_t)(core->peer_count - at) * sizeof *core->peers);
     core->peers[at] = (struct client_peer){.id = id, .since_ns = core->now_ns, .pause_ns = PAUSE_FIRST_NS};
     core->peer_count++;

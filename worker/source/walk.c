@@ -2,6 +2,7 @@
 #include "worker/source/walk.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/utf8.h"
 #include "worker/source/roots.h"
 
@@ -100,13 +101,13 @@ struct folder {
     dev_t device;
     ino_t inode;
     struct file *files; /* owned */
-    size_t count, capacity;
+    size_t count;
 };
 
 /* The folders of one class, or the walked folder itself: index 0 is the top, each behind its parent. */
 struct tree {
     struct folder *folders;
-    size_t count, capacity;
+    size_t count;
 };
 
 struct walk {
@@ -132,20 +133,6 @@ static void tree_clear(struct tree *tree)
     *tree = (struct tree){0};
 }
 
-/* Room for one more of `size` bytes in a growing array; false: no memory. */
-static bool grow(void **array, size_t count, size_t *capacity, size_t size)
-{
-    if (count < *capacity)
-        return true;
-    size_t wanted = *capacity ? *capacity * 2 : 16;
-    void *grown = reallocarray(*array, wanted, size);
-    if (!grown)
-        return false;
-    *array = grown;
-    *capacity = wanted;
-    return true;
-}
-
 static char *join(const char *folder, const char *name)
 {
     char *path;
@@ -163,7 +150,7 @@ static enum base_code add_folder(struct tree *tree, const char *parent_path, lon
                                  struct base_error *error)
 {
     char *path = join(parent_path, name);
-    if (!path || !grow((void **)&tree->folders, tree->count, &tree->capacity, sizeof *tree->folders)) {
+    if (!path || !base_grow(&tree->folders, tree->count, sizeof *tree->folders)) {
         free(path);
         return no_memory(name, error);
     }
@@ -175,7 +162,7 @@ static enum base_code add_file(struct folder *folder, struct file file, const ch
                                struct base_error *error)
 {
     file.name = strdup(name);
-    if (!file.name || !grow((void **)&folder->files, folder->count, &folder->capacity, sizeof file)) {
+    if (!file.name || !base_grow(&folder->files, folder->count, sizeof file)) {
         free(file.name);
         free(file.problem);
         return no_memory(name, error);

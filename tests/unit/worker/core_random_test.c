@@ -319,7 +319,7 @@ static void check_books(void)
         riding += block->rides;
         kept += block->state == WORKER_QUEUED || block->state == WORKER_MAKING;
     }
-    for (uint32_t i = 0; i < core->stream_capacity; i++) {
+    for (uint32_t i = 0; i < core->stream_count; i++) {
         const struct worker_stream *stream = core->streams[i];
         kept += stream != NULL;
         for (uint32_t c = 0; stream && c < stream->claims.count; c++)

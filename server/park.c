@@ -93,11 +93,15 @@ void server_park_add(struct server_park *park, int64_t now_ns, uint32_t wait_ms,
 {
     if (wait_ms > SERVER_PARK_WAIT_MAX_MS)
         wait_ms = SERVER_PARK_WAIT_MAX_MS;
-    bool room = park->all.count < SERVER_PARK_MAX && base_heap_reserve(&park->all, park->all.count + 1);
-    struct parked *parked = room ? malloc(sizeof *parked) : NULL;
-    if (!parked) {
+    if (park->all.count >= SERVER_PARK_MAX) {
         rpc_fail(call->call, BASE_BUSY, "the server keeps as many waiting calls as it can (%d)",
                  SERVER_PARK_MAX);
+        return;
+    }
+    bool room = base_heap_reserve(&park->all, park->all.count + 1);
+    struct parked *parked = room ? malloc(sizeof *parked) : NULL;
+    if (!parked) {
+        rpc_fail(call->call, BASE_NO_MEMORY, "the server has no memory to keep a call");
         return;
     }
     struct parked **chain = chain_of(park, call->key);

@@ -283,8 +283,10 @@ void server_persist(struct server *server, int64_t now_ns)
         store_rollback(server->store);
     else if (writing.begun)
         writing.code = store_commit(server->store, &writing.error);
+    server->unstored.code = writing.code;
     if (!writing.code)
         return;
+    server->unstored = writing.error;
     store_failed(server, "jobs and streams", &writing.error);
     scheduler_cluster_store_again(server->cluster);
     server->store_after_ns = now_ns + STORE_AGAIN_MS * BASE_NS_PER_MS;

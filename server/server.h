@@ -49,7 +49,8 @@ struct server {
     struct server_park *park;
     struct server_worker_counters **counters; /* by worker */
     int counters_count;
-    int64_t store_after_ns; /* a write has failed: none before */
+    int64_t store_after_ns;     /* a write has failed: none before */
+    struct base_error unstored; /* not OK: why what has changed is not on the disk, since the last try */
     struct base_metric metrics[SERVER_METRICS];
     uint64_t datasets_seen; /* their revision when all waiting calls were last woken */
     struct server_refusal refusals[SERVER_REFUSALS];

@@ -26,16 +26,32 @@ static bool orders_ready(void *context, const ProtobufCMessage *message)
            server_replies_orders_behind(context, sync);
 }
 
-static void orders_answer(void *context, struct rpc_call *call, const ProtobufCMessage *message)
+static void answer_orders(struct server *server, struct rpc_call *call, const ProtobufCMessage *message,
+                          bool refused)
 {
-    const Millrace__V1__WorkerSync *sync = (const Millrace__V1__WorkerSync *)message;
-    struct server *server = context;
     struct server_arena arena;
     server_arena_init(&arena);
-    server_answer(server, call, &arena, server_replies_orders(&arena, server, sync));
+    Millrace__V1__WorkerOrders *orders =
+        server_replies_orders(&arena, server, (const Millrace__V1__WorkerSync *)message);
+    if (orders)
+        orders->bad_items_refused = refused;
+    server_answer(server, call, &arena, orders);
+}
+
+static void orders_answer(void *context, struct rpc_call *call, const ProtobufCMessage *message)
+{
+    answer_orders(context, call, message, false);
 }
 
 static const struct server_park_kind orders_kind = {orders_ready, orders_answer};
+
+/* Its bad items are to be said again: with its next poll, so not more often than it polls. */
+static void refusal_answer(void *context, struct rpc_call *call, const ProtobufCMessage *message)
+{
+    answer_orders(context, call, message, true);
+}
+
+static const struct server_park_kind refusal_kind = {orders_ready, refusal_answer};
 
 /* ---- the report ---- */
 
@@ -188,15 +204,16 @@ static enum base_code put_bad_items(struct server *server, const Millrace__V1__W
     return code ? code : store_commit(server->store, error);
 }
 
-static void keep_bad_items(struct server *server, const Millrace__V1__WorkerSync *sync)
+static bool keep_bad_items(struct server *server, const Millrace__V1__WorkerSync *sync)
 {
     struct base_error error;
     char quoted[2 * BASE_ERROR_TEXT_BYTES];
     if (!sync->n_bad_items || !put_bad_items(server, sync, &error))
-        return;
+        return true;
     base_metric_add(&server->metrics[SERVER_METRIC_STORE_ERRORS], 1);
     base_log(BASE_LOG_ERROR, "state_not_saved", "kind=bad_items worker=%" PRIu64 " error=%s", sync->worker,
              base_log_quote(error.text, quoted, sizeof quoted));
+    return false;
 }
 
 static void on_sync(void *context, struct rpc_call *call, const ProtobufCMessage *message)
@@ -212,12 +229,11 @@ static void on_sync(void *context, struct rpc_call *call, const ProtobufCMessage
         return;
     }
     server_counters_set(server, sync);
-    keep_bad_items(server, sync);
+    const struct server_park_kind *kind = keep_bad_items(server, sync) ? &orders_kind : &refusal_kind;
     if (sync->leaving)
         scheduler_cluster_worker_leave(server->cluster, base_clock_now_ns(), sync->worker, sync->incarnation);
-    server_park_add(
-        server->park, base_clock_now_ns(), sync->wait_ms,
-        &(struct server_park_call){&orders_kind, server_park_worker_key(sync->worker), call, message});
+    server_park_add(server->park, base_clock_now_ns(), sync->wait_ms,
+                    &(struct server_park_call){kind, server_park_worker_key(sync->worker), call, message});
 }
 
 static void on_indexed(void *context, struct rpc_call *call, const ProtobufCMessage *message)

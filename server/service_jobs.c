@@ -50,9 +50,23 @@ static enum base_code open_job(struct server *server, const Millrace__V1__JobOpe
     return code;
 }
 
+/* An answer to an open or a close says that a restart does not undo it. Syncs are answered all the same: streams run on. */
+static bool is_durable(struct server *server, struct rpc_call *call, const char *job)
+{
+    struct base_error error;
+    if (!server->unstored.code)
+        return true;
+    base_error_set(&error, BASE_UNAVAILABLE, "job %s: the server cannot store it: %s", job,
+                   server->unstored.text);
+    server_answer_error(server, call, &error);
+    return false;
+}
+
 static void open_answer(void *context, struct rpc_call *call, const ProtobufCMessage *message)
 {
-    answer_job(context, call, ((const Millrace__V1__JobOpen *)message)->job);
+    const char *job = ((const Millrace__V1__JobOpen *)message)->job;
+    if (is_durable(context, call, job))
+        answer_job(context, call, job);
 }
 
 static const struct server_park_kind open_kind = {NULL, open_answer};
@@ -116,8 +130,8 @@ static void on_sync(void *context, struct rpc_call *call, const ProtobufCMessage
 
 static void close_answer(void *context, struct rpc_call *call, const ProtobufCMessage *message)
 {
-    (void)message;
-    server_answer_empty(context, call);
+    if (is_durable(context, call, ((const Millrace__V1__JobClose *)message)->job))
+        server_answer_empty(context, call);
 }
 
 static const struct server_park_kind close_kind = {NULL, close_answer};

@@ -225,7 +225,9 @@ static void on_synced(void *context, enum base_code code, const char *text, cons
     call->out = false;
     if (control->stopped)
         return;
-    worker_report_answered(control->report, call->bad_items, code == BASE_OK);
+    bool refused =
+        code == BASE_OK && ((const Millrace__V1__WorkerOrders *)(const void *)reply)->bad_items_refused;
+    worker_report_answered(control->report, call->bad_items, code == BASE_OK && !refused);
     control->left = control->left || call->leave;
     if (control->leaving) {
         go_on(control);

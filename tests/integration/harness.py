@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("MILLRACE_BIN", os.path.join(ROOT, "build", "release", "bin"))
@@ -237,6 +238,11 @@ class Cluster:
         if reply.returncode != code:
             raise AssertionError(f"audit: exit {reply.returncode}, not {code}\n{reply.stdout}{reply.stderr}")
         return json.loads(reply.stdout)
+
+    def metric(self, pattern):
+        """The sum of the server's metrics whose lines begin with `pattern`; workers tell theirs about once a second."""
+        text = urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10).read().decode()
+        return sum(float(value) for value in re.findall(rf"^(?:{pattern}).* (\S+)$", text, re.M))
 
     def show_logs(self):
         for name in sorted(os.listdir(self.dir)):

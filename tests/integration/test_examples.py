@@ -87,6 +87,14 @@ class Examples(unittest.TestCase):
         parts = [self.main_here(train_classifier, "--epochs", epochs, "--checkpoint", checkpoint) for epochs in (2, 6)]
         self.assertEqual(re.findall(r"^epoch .*$", "".join(parts), re.M), told)
 
+    def test_the_accuracy_that_is_stated(self):
+        """By itself, as its first lines say."""
+        stated = re.search(r"reach (\d+)%.*--reach (\S+) ", train_classifier.__doc__, re.S)
+        text = run("train_classifier.py", "--reach", stated[2])  # else it fails
+        told = re.findall(r"accuracy (\d+)%", text)
+        print(f"accuracy: {told[-1]}%, {stated[1]}% stated", file=sys.stderr)
+        self.assertEqual((len(told), float(stated[2])), (8, int(stated[1]) / 100))
+
     def test_same_losses_as_torch(self):
         epochs, names = 3, ("millrace", "torch")
         nets, losses = {}, {name: [] for name in names}
@@ -143,19 +151,42 @@ class Examples(unittest.TestCase):
         self.assertTrue(torch.equal(images, torch.stack([image for image, _ in theirs])))
         self.assertEqual(labels.tolist(), [label for _, label in theirs])
 
-    def test_a_search(self):
-        """8 trials and 4 replacements, on a stream that nobody has read before: this test comes first."""
-        text = self.run_here("hp_search.py", "--epochs", 4)
-        self.assertEqual(len(re.findall(r"^trial +\d+: ", text, re.M)), 12, text)
+    def search(self, names, ahead, *args):
+        """The number of trials in a search over pictures that nobody has read before. `ahead`: epochs that may be fetched for trials
+        that are stopped then."""
+        for name, count in zip(names, (TRAIN, VALID)):
+            subprocess.run([os.path.join(BIN, "millrace-photos"), os.path.join(self.folder, name), str(count), str(len(name))], check=True,
+                           stdout=subprocess.DEVNULL)
+            self.cluster.add(name, os.path.join(self.folder, name))
+        before = set(self.cluster.blocks_made())
+        text = self.run_here("hp_search.py", "--train", names[0], "--valid", names[1], *args)
         prepared, epochs, delivered = (int(re.search(pattern, text).group(1)) for pattern in
                                        (r"prepared +(\d+)", r"\((\d+) epochs of", r"delivered +(\d+)"))
-        made = self.cluster.blocks_made()
+        made = [block for block in self.cluster.blocks_made() if block not in before]
         rows = sum(block[3] for block in made if block[4] not in ("death", "hedge"))  # which a starved machine may bring about
+        print(f"search: {rows} of {TRAIN} x {epochs} + {VALID} items prepared, {delivered} delivered", file=sys.stderr)
         self.assertLessEqual(rows, 1.05 * sum({block[:3]: block[3] for block in made}.values()), "blocks were made twice")
-        # + 1: what was fetched ahead for trials that were stopped
-        self.assertLessEqual(rows, 1.05 * (TRAIN * (epochs + 1) + VALID))
+        self.assertLessEqual(rows, 1.05 * (TRAIN * (epochs + ahead) + VALID))
         self.assertTrue(0 < prepared <= sum(block[3] for block in made), text)
         self.assertGreater(delivered, 3 * rows)
+        return len(re.findall(r"^trial +\d+: ", text, re.M))
+
+    def test_a_search_of_eight(self):
+        self.assertEqual(self.search(("eight", "eight-valid"), 0, "--trials", 8, "--epochs", 3), 8)
+
+    def test_a_search_with_replacements(self):
+        self.assertEqual(self.search(("twelve", "twelve-valid"), 1, "--epochs", 4), 12)
+
+    def test_bench_against_the_loader_of_the_page(self):
+        text = open(os.path.join(ROOT, "docs", "migrating.md")).read().split("A file that defines a function")[1]
+        code = "\n".join(line[4:] for line in text.split("millrace bench")[0].splitlines() if line.startswith("    "))
+        photos, path = os.path.join(self.folder, "photos"), os.path.join(self.folder, "my_loader.py")
+        with open(path, "w") as f:
+            f.write(code.replace("/data/photos", photos))
+        done = subprocess.run([os.path.join(BIN, "millrace"), "bench", photos, "--finish", "--seconds", "1", "--against", path],
+                              capture_output=True, text=True, timeout=200, env=dict(ENVIRONMENT, PATH=BIN + ":/usr/bin:/bin"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"against +[1-9]\S* images/s, \S+ CPU-s/1000 images\n +ratio +\S+x, by CPU time \S+x")
 
     def test_ddp(self):
         """By itself, on a cluster that it starts."""

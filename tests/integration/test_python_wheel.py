@@ -34,6 +34,19 @@ def rows():
     loader = millrace.Loader(sys.argv[1], dataset="photos", batch_size=4, tail="exact", options={"size": 32}, timeout=30)
     print(sum(len(labels) for _, labels in loader))
 """
+TYPED = """
+import millrace
+with millrace.Loader("host:7070", dataset="x", batch_size=4, transforms=["CenterCrop(size=8)", ("Normalize", {"mean0": 0.5})]) as loader:
+    names: list[str] = loader.classes
+    steps: int = len(loader)
+    for images, labels in loader:
+        kept = loader.state_dict()
+    loader.load_state_dict(kept)
+try:
+    loader.close()
+except millrace.BadSampleError as error:
+    code: str = error.code
+"""
 PERMISSIVE = {"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause"}
 
 
@@ -78,9 +91,19 @@ class Wheel(unittest.TestCase):
         for name in ("grpc", "gpr", "absl", "event", "protobuf", "re2", "cares", "upb", "xxhash", "address_sorting"):
             self.assertFalse([lib for lib in of_system if lib.startswith("lib" + name)], of_system)
 
-        run(pip, "install", "--quiet", "grpcio")
+        run(pip, "install", "--quiet", "grpcio", "mypy")
+        self.check_types(python)
         for order in ("call(), rows(), call()", "rows(), call(), rows()"):
             self.assertEqual(set(run(python, "-c", GRPC + order, self.cluster.address, cwd=self.folder.name).split()), {"10"})
+
+    def check_types(self, python):
+        """The stubs are the extension's, and a user's strictly typed program passes."""
+        with open(self.path("allowed"), "w") as f:
+            f.write("millrace._core.Array.__buffer__\n")  # seen by Python from 3.12 on
+        run(python, "-m", "mypy.stubtest", "millrace._core", "--allowlist", "allowed", "--ignore-unused-allowlist", cwd=self.folder.name)
+        with open(self.path("typed.py"), "w") as f:
+            f.write(TYPED)
+        run(python, "-m", "mypy", "--strict", "typed.py", cwd=self.folder.name)
 
     def check_licences(self, path):
         """Each library that is in the wheel is told of, under a licence that goes with Apache-2.0, with its authors' notice."""

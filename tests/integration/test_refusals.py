@@ -17,13 +17,7 @@ from harness import BIN, Cluster, copy_photos, need_data, wait_for
 PHOTOS = need_data("imagenet-mini")
 
 
-DROPPED = "^millrace_worker_connections_dropped_total"
-
-
-def metric(cluster, pattern):
-    text = urllib.request.urlopen(f"http://{cluster.http}/metrics", timeout=10).read().decode()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines()
-               if not line.startswith("#") and re.search(pattern, line))
+DROPPED = "millrace_worker_connections_dropped_total"
 
 
 def run(program, *args, timeout=20, env=None):
@@ -188,7 +182,7 @@ class Refusals(unittest.TestCase):
         self.assertIn("locked", reply.stderr)
 
     def test_garbage_on_the_data_port_disturbs_nobody(self):
-        before = metric(self.cluster, DROPPED)
+        before = self.cluster.metric(DROPPED)
         job = self.cluster.trainer("steady", "photos", job="steady", batch=10, tail="exact", epochs=3, pace=100)
         wait_for("the steady job", lambda: self.cluster.rows("steady"))
         hello = bytearray(64)
@@ -208,8 +202,7 @@ class Refusals(unittest.TestCase):
                         pass
         self.assertEqual(job.wait(60), 0, job.tail())
         self.assertEqual([r.key() for r in self.cluster.rows("steady")], [(e, p) for e in range(3) for p in range(100)])
-        wait_for("the counters", lambda: metric(
-            self.cluster, DROPPED) >= before + 10)
+        wait_for("the counters", lambda: self.cluster.metric(DROPPED) >= before + 10)
         self.assertTrue(all(w.popen.poll() is None for w in self.cluster.workers.values()))
 
     def test_garbage_on_the_control_and_http_ports(self):

@@ -2,7 +2,6 @@
 """Two jobs of different augmentation on one dataset: each item is decoded once for both, and no bit tells."""
 import re
 import signal
-import urllib.request
 
 import harness
 from harness import Cluster, PhotosTest, wait_for
@@ -24,11 +23,6 @@ def shared_rows(cluster):
                 rows += int(f["rows"])
                 shared += int(f["shared"]) / int(f["together"])
     return rows, shared
-
-
-def metric(cluster, name):
-    text = urllib.request.urlopen(f"http://{cluster.http}/metrics", timeout=10).read().decode()
-    return sum(float(v) for v in re.findall(rf"^{name}{{[^}}]*}} (\S+)$", text, re.M))
 
 
 class Siblings(PhotosTest):
@@ -70,10 +64,10 @@ class Siblings(PhotosTest):
             print(f"{made:.0f} rows of {made - shared:.0f} decodes: {share:.2f} an item and epoch")
             self.assertLessEqual(made, 1.02 * 2 * ITEMS * EPOCHS)  # a hedge, perhaps
             self.assertLessEqual(share, 1.15)
-            wait_for("the workers' counters", lambda: metric(cluster, "millrace_worker_rows_shared_total") == shared)
-            self.assertEqual(metric(cluster, "millrace_worker_items_decoded_total"), made - shared)
-            self.assertEqual(metric(cluster, "millrace_worker_items_read_total"), made - shared)
-            self.assertEqual(metric(cluster, "millrace_worker_blocks_together_total") % 2, 0)
+            wait_for("the workers' counters", lambda: cluster.metric("millrace_worker_rows_shared_total") == shared)
+            self.assertEqual(cluster.metric("millrace_worker_items_decoded_total"), made - shared)
+            self.assertEqual(cluster.metric("millrace_worker_items_read_total"), made - shared)
+            self.assertEqual(cluster.metric("millrace_worker_blocks_together_total") % 2, 0)
         for name in TRIALS:
             self.assertEqual(rows[name], self.alone_rows(name), name)
 

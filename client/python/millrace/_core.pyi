@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The extension: what the C client library does. Use millrace.Loader."""
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, final
 
 version: str
 has_cuda: bool  # this build brings batches to NVIDIA GPUs, where there are any
 
+@final
 class Array:
     """Values of a batch, in the memory they were received into or, on a GPU, finished in: no copy. DLPack; in ordinary memory the buffer
     protocol, too; on a GPU CUDA's array interface."""
@@ -36,8 +37,10 @@ class Array:
     def __dlpack_device__(self) -> tuple[int, int]:
         """(1, 0): CPU. (2, N): CUDA device N."""
 
+@final
 class Lease: ...
 
+@final
 class Job:
     def __new__(cls, *, server: Optional[str], secret_file: Optional[str], dataset: str, batch: int, job: Optional[str],
                 pipeline: str, options: Sequence[str], fields: Optional[Sequence[str]], seed: Optional[int], sampler: int, join: int,

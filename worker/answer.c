@@ -140,11 +140,10 @@ void worker_answer_forget_loans(struct connection *connection)
 static void lend(struct connection *connection, const struct worker_action *action,
                  const struct wire_header *data, const struct iovec *iov, int count)
 {
-    const struct worker_serve *serve = connection->serve;
+    struct worker_serve *serve = connection->serve;
     struct wire_local_part part = {
         .loan = action->send, .head = iov[0].iov_base, .head_bytes = iov[0].iov_len};
     struct wire_header header = *data;
-    struct base_buffer payload;
     int64_t bytes = (int64_t)iov[0].iov_len;
     for (int i = 1; i < count; i++) {
         uint64_t offset = (uint64_t)((uint8_t *)iov[i].iov_base - serve->options.staging);
@@ -152,14 +151,13 @@ static void lend(struct connection *connection, const struct worker_action *acti
         bytes += (int64_t)iov[i].iov_len;
     }
     header.flags = WIRE_FLAG_LOCAL;
-    base_buffer_init(&payload);
-    wire_local_write(&part, &payload);
+    base_buffer_clear(&serve->payload);
+    wire_local_write(&part, &serve->payload);
     if (!add_loan(connection, action->send)) {
         worker_core_sent(serve->options.core, base_clock_now_ns(), action->send, false);
-        payload.failed = true; /* and the connection goes */
+        serve->payload.failed = true; /* and the connection goes */
     }
-    send_buffer(connection, &header, &payload);
-    base_buffer_fini(&payload);
+    send_buffer(connection, &header, &serve->payload);
     base_metric_add(&connection->serve->metrics[WORKER_METRIC_BYTES_LENT], bytes);
 }
 

@@ -244,6 +244,7 @@ void worker_serve_stop(struct worker_serve **out)
     free_event(&serve->wake);
     free_event(&serve->sweep);
     free_event(&serve->reap);
+    base_buffer_fini(&serve->payload);
     free(serve->by_index);
     free(serve);
 }

@@ -20,8 +20,9 @@
 #include <unistd.h>
 
 #define READ_BUDGET_BYTES (1 << 20)
-#define LOCAL_BUDGET_BYTES 1           /* one read: each small frame may tell of a megabyte */
-#define DONE_NS BASE_NS_PER_MS         /* while a trainer waits: it takes, releases, and GETs leave with it */
+#define LARGE_PART_BYTES                                                                                     \
+    (64 << 10)                 /* small frames tell of them, and each is to be copied: one read at a time */
+#define DONE_NS BASE_NS_PER_MS /* while a trainer waits: it takes, releases, and GETs leave with it */
 #define QUEUE_MAX_BYTES (4 << 20)      /* small frames only: a worker that reads none of them is gone */
 #define OWN_NUMBER (UINT64_C(1) << 63) /* of OPEN and PAGE: the machine's numbers have it clear */
 
@@ -42,9 +43,11 @@ struct client_session {
     uint64_t serial, open_number;
     uint32_t handle;
     int64_t now_ns;
-    int64_t write_ns;        /* what waits in the link may leave then; 0: at once */
-    uint64_t bytes_in;       /* as told to the machine */
-    struct base_buffer page; /* being received: of the session alone, for the job's waiter may have gone */
+    int64_t write_ns;           /* what waits in the link may leave then; 0: at once */
+    uint64_t bytes_in;          /* as told to the machine */
+    uint64_t part_bytes;        /* of the last one that was copied from memory */
+    struct base_buffer page;    /* being received: of the session alone, for the job's waiter may have gone */
+    struct base_buffer payload; /* of a GET, MARK or DONE being made */
     struct client_part part;
     struct client_local local;
 };
@@ -88,6 +91,7 @@ static void destroy(struct client_session *session)
     client_local_fini(&session->local);
     client_part_fini(&session->part);
     base_buffer_fini(&session->page);
+    base_buffer_fini(&session->payload);
     free(session);
 }
 
@@ -221,8 +225,7 @@ static void send_action(struct client_session *session, const struct client_acti
 {
     struct wire_header header = {.handle = session->handle, .request = action->request};
     struct wire_mark mark = {action->mark.epoch, action->mark.position};
-    struct base_buffer payload;
-    base_buffer_init(&payload);
+    base_buffer_clear(&session->payload);
     header.plan = client_core_plan_version(session->job->core);
     switch (action->kind) {
     case CLIENT_ACTION_GET:
@@ -235,18 +238,17 @@ static void send_action(struct client_session *session, const struct client_acti
         header.from = (uint16_t)action->from;
         header.to = (uint16_t)action->to;
         header.time_ms = action->slack_ms;
-        wire_mark_write(&mark, &payload);
+        wire_mark_write(&mark, &session->payload);
         break;
     case CLIENT_ACTION_MARK:
         header.type = WIRE_MARK;
-        wire_mark_write(&mark, &payload);
+        wire_mark_write(&mark, &session->payload);
         break;
     default:
         header.type = WIRE_CANCEL;
         break;
     }
-    send_frame(session, &header, &payload);
-    base_buffer_fini(&payload);
+    send_frame(session, &header, &session->payload);
 }
 
 void client_session_send(struct mr_job *job, const struct client_action *action)
@@ -436,11 +438,9 @@ static void on_mapped(void *context)
 static void send_done(struct client_session *session, const struct wire_header *data, uint64_t loan)
 {
     struct wire_header header = {.type = WIRE_DONE, .request = data->request, .handle = data->handle};
-    struct base_buffer payload;
-    base_buffer_init(&payload);
-    wire_done_write(loan, &payload);
-    send_frame(session, &header, &payload);
-    base_buffer_fini(&payload);
+    base_buffer_clear(&session->payload);
+    wire_done_write(loan, &session->payload);
+    send_frame(session, &header, &session->payload);
 }
 
 /* The worker has ended the connection, after what we are still reading of it. */
@@ -460,6 +460,7 @@ static enum base_code on_data(struct client_session *session, const struct wire_
     }
     enum base_code code = client_local_read(&session->local, header, payload, &lent, error);
     session->job->memory_bytes += lent.length;
+    session->part_bytes = lent.length;
     if (code == BASE_OK)
         code = client_local_take(&session->local, &session->part, session->now_ns, header, &lent, error);
     if (code == BASE_CORRUPT && is_over(session)) /* stopped too long: other rows lie there by now */
@@ -566,7 +567,7 @@ static void on_ready(evutil_socket_t fd, short what, void *context)
     pthread_mutex_lock(&job->mutex);
     session->now_ns = base_clock_now_ns();
     if (what & EV_READ)
-        code = wire_link_read(session->link, session->local.memory ? LOCAL_BUDGET_BYTES : READ_BUDGET_BYTES,
+        code = wire_link_read(session->link, session->part_bytes > LARGE_PART_BYTES ? 1 : READ_BUDGET_BYTES,
                               &error);
     if (code != BASE_OK)
         end(session, code, error.text);
@@ -707,6 +708,7 @@ void client_session_start(struct mr_job *job, uint64_t worker)
     session->worker = worker;
     session->fd = -1;
     base_buffer_init(&session->page);
+    base_buffer_init(&session->payload);
     client_local_init(&session->local, on_mapped, session);
     session->next = job->sessions;
     job->sessions = session;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 enum {
-    INLINE_BYTES = 256,         /* payloads up to this are kept in the frame itself */
+    INLINE_BYTES = 1024,        /* payloads up to this are kept in the frame itself */
     IOVECS_MAX = 64,            /* a sendmsg */
     POOL_MAX = 64,              /* frames kept for reuse */
     HOLD_MAX_BYTES = 64 * 1024, /* worth a system call by itself */
@@ -326,11 +326,11 @@ enum base_code wire_link_send_parts(struct wire_link *link, const struct wire_he
 /* ---- reading ---- */
 
 /* One system call. *drained: the socket has no more for now. Returns how many bytes came; failure says the rest. */
-static size_t read_once(struct wire_link *link, bool *drained)
+static size_t read_once(struct wire_link *link, uint64_t wanted_bytes, bool *drained)
 {
     struct iovec iov[2];
     struct msghdr message = {.msg_iov = iov};
-    message.msg_iovlen = (size_t)wire_receive_room(&link->receive, iov);
+    message.msg_iovlen = (size_t)wire_receive_room(&link->receive, wanted_bytes, iov);
     size_t room = iov[0].iov_len + (message.msg_iovlen > 1 ? iov[1].iov_len : 0);
     ssize_t came = message.msg_iovlen > 1 ? recvmsg(link->fd, &message, MSG_DONTWAIT)
                                           : recv(link->fd, iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT);
@@ -374,7 +374,7 @@ enum base_code wire_link_read(struct wire_link *link, uint64_t budget_bytes, str
     link->reading = true;
     bool drained = false;
     for (uint64_t came = 0; came < budget_bytes && !drained && link->failure.code == BASE_OK;)
-        came += read_once(link, &drained);
+        came += read_once(link, budget_bytes - came, &drained);
     link->reading = false;
     if (link->receive.refused)
         refuse(link);

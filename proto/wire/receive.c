@@ -23,9 +23,11 @@ static size_t available(const struct wire_receive *receive)
     return receive->end - receive->begin;
 }
 
-int wire_receive_room(struct wire_receive *receive, struct iovec iov[2])
+int wire_receive_room(struct wire_receive *receive, uint64_t wanted_bytes, struct iovec iov[2])
 {
     int count = 0;
+    bool many = !receive->place.iov_len && wanted_bytes >= WIRE_RECEIVE_BETWEEN_BYTES;
+    uint32_t ahead_bytes = many ? WIRE_RECEIVE_BETWEEN_BYTES : WIRE_RECEIVE_AHEAD_BYTES;
     if (receive->place.iov_len > WIRE_RECEIVE_STRIDE_BYTES && receive->events->placed) {
         iov[0] = (struct iovec){receive->place.iov_base, WIRE_RECEIVE_STRIDE_BYTES};
         return 1;
@@ -37,8 +39,8 @@ int wire_receive_room(struct wire_receive *receive, struct iovec iov[2])
         receive->end -= receive->begin;
         receive->begin = 0;
     }
-    iov[count++] = (struct iovec){.iov_base = receive->ahead + receive->end,
-                                  .iov_len = WIRE_RECEIVE_AHEAD_BYTES - receive->end};
+    iov[count++] =
+        (struct iovec){.iov_base = receive->ahead + receive->end, .iov_len = ahead_bytes - receive->end};
     return count;
 }
 

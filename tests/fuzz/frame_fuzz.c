@@ -236,7 +236,7 @@ static void seal(uint8_t *bytes, size_t size)
 static size_t put_chunk(struct state *state, const uint8_t *bytes, size_t size)
 {
     struct iovec iov[2];
-    int count = wire_receive_room(&state->receive, iov);
+    int count = wire_receive_room(&state->receive, UINT64_MAX, iov);
     static const uint32_t chunk_max[] = {4, 16, 300, 8192};
     size_t most = state->chunk_kind < 0 ? size : 1 + random_next(state) % chunk_max[state->chunk_kind],
            put = 0;

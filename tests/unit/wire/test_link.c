@@ -384,16 +384,16 @@ static void large_payloads_come_in_strides(void **state)
               (struct wire_header){.type = WIRE_DATA, .to = 1, .length = 2 * WIRE_RECEIVE_STRIDE_BYTES + 9},
               NULL);
     wire_receive_init(&receive, &events, &end);
-    assert_int_equal(wire_receive_room(&receive, iov), 1);
+    assert_int_equal(wire_receive_room(&receive, UINT64_MAX, iov), 1);
     memcpy(iov[0].iov_base, out.bytes, out.size);
     assert_int_equal(wire_receive_advance(&receive, out.size, NULL), BASE_OK);
     for (uint64_t stride = 1; stride <= 2; stride++) {
-        assert_int_equal(wire_receive_room(&receive, iov), 1);
+        assert_int_equal(wire_receive_room(&receive, UINT64_MAX, iov), 1);
         assert_int_equal(iov[0].iov_len, WIRE_RECEIVE_STRIDE_BYTES);
         assert_int_equal(wire_receive_advance(&receive, iov[0].iov_len, NULL), BASE_OK);
         assert_int_equal(end.placed, stride * WIRE_RECEIVE_STRIDE_BYTES);
     }
-    assert_int_equal(wire_receive_room(&receive, iov), 2); /* the end, and what comes behind it */
+    assert_int_equal(wire_receive_room(&receive, UINT64_MAX, iov), 2); /* the end, and what comes behind it */
     assert_int_equal(iov[0].iov_len, 9);
     wire_receive_fini(&receive);
     base_buffer_fini(&out);

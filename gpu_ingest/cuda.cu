@@ -81,9 +81,10 @@ struct lane {
 __global__ void images(struct ingest_work work)
 {
     __shared__ struct ingest_tables tables;
-    const uint32_t *from = (const uint32_t *)work.tables;
-    for (uint32_t i = threadIdx.x; i < sizeof tables / sizeof(uint32_t); i += blockDim.x)
-        ((uint32_t *)&tables)[i] = from[i];
+    for (uint32_t i = threadIdx.x; i < INGEST_CHANNELS * 256; i += blockDim.x) {
+        tables.values[i / 256][i % 256] = work.tables->values[i / 256][i % 256];
+        tables.bits[i / 256][i % 256] = work.tables->bits[i / 256][i % 256];
+    }
     __syncthreads();
     work.tables = &tables;
     uint32_t begin = blockIdx.x * blockDim.x + threadIdx.x, stride = gridDim.x * blockDim.x;
@@ -154,6 +155,21 @@ enum mr_code load(struct driver *driver, struct mr_error *error)
     return ingest_error_set(error, MR_NOT_FOUND, "cuda: the driver on this machine is too old");
 }
 
+/* This build may have no code for a device that is older, nor its driver know this runtime: said now, not at the first batch. */
+enum mr_code check_kernels(const struct device *device, const char *name, struct mr_error *error)
+{
+    struct cudaFuncAttributes attributes;
+    enum mr_code code = enter(device, error);
+    if (code != MR_OK)
+        return code;
+    cudaError_t status = cudaFuncGetAttributes(&attributes, (const void *)images);
+    leave(device);
+    if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInsufficientDriver)
+        return ingest_error_set(error, MR_UNSUPPORTED, "%s: not with this build: %s", name,
+                                cudaGetErrorString(status));
+    return said(device, status, name, error);
+}
+
 enum mr_code open_device(struct device *device, int ordinal, char *name, struct mr_error *error)
 {
     struct driver *driver = &device->driver;
@@ -179,7 +195,10 @@ enum mr_code open_device(struct device *device, int ordinal, char *name, struct 
     if (status != CUDA_SUCCESS)
         return driver_said(driver, status, MR_IO, ordinal, error);
     snprintf(name, INGEST_NAME_CHARS, "cuda:%d %s", ordinal, model);
-    return MR_OK;
+    code = check_kernels(device, name, error);
+    if (code != MR_OK)
+        driver->release(device->handle);
+    return code;
 }
 
 enum mr_code cuda_open(void **out, int ordinal, char name[INGEST_NAME_CHARS], struct mr_error *error)

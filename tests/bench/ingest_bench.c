@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A batch of 256 x 224 x 224 x 3 bytes to what a model takes, one thread, beside the client's own finish on the CPU.
+ * A batch of 256 x 224 x 224 x 3 bytes to what a model takes, one thread: the client's own finish on the CPU, the ingest's on the CPU
+ * and on the GPU, and the place that it chooses with what it measured.
  * usage: ingest_bench [host|cuda [ROUNDS]]     (the median of the rounds; GB/s of bytes in and of values out
  * together; CPU time of the thread, with cuda the time that passes)
  */
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 256, SIDE = 224, CLASSES = 1000, ROUNDS_MAX = 99 };
+enum { ROWS = 256, SIDE = 224, CLASSES = 1000, ROUNDS_MAX = 99, AUTO_ROUNDS = 9 /* decided after 8 */ };
 
 #define VALUES ((size_t)ROWS * SIDE * SIDE * 3)
 
@@ -77,16 +78,22 @@ static double run_client(struct bench *bench, const struct mr_finish *finish)
     return median_ms(took_ns, bench->rounds);
 }
 
-static double run_ingest(struct bench *bench, const struct mr_finish *finish)
+/* Fills *placement with where the rounds were done in the end. Negative: failed. */
+static double run_ingest(struct bench *bench, const struct mr_finish *finish, enum mr_finish_where where,
+                         int rounds, struct mr_placement *placement)
 {
     int64_t took_ns[ROUNDS_MAX];
-    struct mr_ingest_options options = {
-        .size = sizeof options, .finish = finish, .batch = ROWS, .height = SIDE, .width = SIDE};
+    struct mr_ingest_options options = {.size = sizeof options,
+                                        .finish = finish,
+                                        .batch = ROWS,
+                                        .height = SIDE,
+                                        .width = SIDE,
+                                        .where = where};
     struct mr_device_batch *batch;
     struct mr_ingest *ingest = NULL;
     struct mr_error error;
     enum mr_code code = mr_ingest_create(&ingest, bench->device, &options, &error);
-    for (int i = 0; i < bench->rounds && code == MR_OK; i++) {
+    for (int i = 0; i < rounds && code == MR_OK; i++) {
         int64_t begun_ns = now_ns(bench);
         code = mr_ingest_submit(ingest, &bench->batch, &batch, &error);
         if (code == MR_OK)
@@ -95,10 +102,47 @@ static double run_ingest(struct bench *bench, const struct mr_finish *finish)
         if (code == MR_OK)
             code = mr_ingest_release(batch, NULL, &error);
     }
-    if (code != MR_OK)
+    if (code == MR_OK)
+        code = mr_ingest_placement(ingest, placement);
+    else
         fprintf(stderr, "ingest_bench: %s\n", error.text);
     mr_ingest_destroy(ingest);
-    return code == MR_OK ? median_ms(took_ns, bench->rounds) : -1;
+    return code == MR_OK ? median_ms(took_ns, rounds) : -1;
+}
+
+static void print_ms(double ms, double moved_mb)
+{
+    if (ms > 0)
+        printf(" %10.2f %8.2f", ms, moved_mb / ms);
+    else
+        printf(" %10s %8s", "-", "-");
+}
+
+static void print_cost(const char *place, const struct mr_place_cost *cost)
+{
+    if (cost->batches > 0)
+        printf("  %s: CPU %.2f + copy of %.1f MB %.2f + kernels %.2f ms", place, (double)cost->cpu_ns / 1e6,
+               (double)cost->copied_bytes / 1e6, (double)cost->copy_ns / 1e6, (double)cost->kernel_ns / 1e6);
+}
+
+static bool run_case(struct bench *bench, const char *what, const struct mr_finish *finish)
+{
+    struct mr_placement placement = {.size = sizeof placement};
+    double moved_mb = (double)VALUES * (double)(1 + mr_dtype_bytes(finish->dtype)) / 1e6;
+    bool cuda = mr_device_backend(bench->device) == MR_BACKEND_CUDA;
+    double client_ms = run_client(bench, finish);
+    double here_ms = run_ingest(bench, finish, MR_FINISH_CLIENT, bench->rounds, &placement);
+    double there_ms = cuda ? run_ingest(bench, finish, MR_FINISH_GPU, bench->rounds, &placement) : 0;
+    double auto_ms = run_ingest(bench, finish, MR_FINISH_AUTO, AUTO_ROUNDS, &placement);
+    printf("%-18s", what);
+    print_ms(client_ms, moved_mb);
+    print_ms(here_ms, moved_mb);
+    print_ms(there_ms, moved_mb);
+    printf("   %s", placement.reason);
+    print_cost("client", &placement.client);
+    print_cost("gpu", &placement.gpu);
+    printf("\n");
+    return here_ms > 0 && there_ms >= 0 && auto_ms > 0;
 }
 
 static bool set_up(struct bench *bench)
@@ -140,8 +184,8 @@ static bool set_up(struct bench *bench)
 static bool run_all(struct bench *bench)
 {
     bool good = true;
-    printf("%-18s %12s %8s %12s %8s   (%s, %d rounds)\n", "", "client ms", "GB/s", "ingest ms", "GB/s",
-           mr_device_name(bench->device), bench->rounds);
+    printf("%-18s %10s %8s %10s %8s %10s %8s   chosen (%s, %d rounds)\n", "", "client ms", "GB/s",
+           "on CPU ms", "GB/s", "on GPU ms", "GB/s", mr_device_name(bench->device), bench->rounds);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0] && good; i++) {
         struct mr_finish finish = {.size = sizeof finish,
                                    .dtype = cases[i].dtype,
@@ -155,11 +199,7 @@ static bool run_all(struct bench *bench)
                                    .mixup_p = cases[i].mixup_p,
                                    .cutmix_p = cases[i].cutmix_p,
                                    .classes = CLASSES};
-        double moved_mb = (double)VALUES * (double)(1 + mr_dtype_bytes(finish.dtype)) / 1e6;
-        double client_ms = run_client(bench, &finish), ingest_ms = run_ingest(bench, &finish);
-        good = ingest_ms > 0;
-        printf("%-18s %12.2f %8.2f %12.2f %8.2f\n", cases[i].what, client_ms, moved_mb / client_ms, ingest_ms,
-               moved_mb / ingest_ms);
+        good = run_case(bench, cases[i].what, &finish);
     }
     return good;
 }

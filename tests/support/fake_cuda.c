@@ -5,7 +5,6 @@
 #include "tests/support/fake_cuda/cuda_runtime_api.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +74,7 @@ static struct {
     int events;
     int64_t clock_ns, copy_ns_a_kib, kernel_ns;
     unsigned fail_in;
-    bool loses, failed, lost;
+    bool loses, failed, lost, old;
 } fake = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local int stack[DEPTH], depth;
@@ -182,56 +181,6 @@ static void give_up(void *memory, bool pinned)
     free(region);
 }
 
-/* ---- kernels ---- */
-
-struct fake_index fake_cuda_block, fake_cuda_thread, fake_cuda_grid_size, fake_cuda_block_size;
-static jmp_buf barrier;
-static unsigned phase, passed;
-static bool stopped;
-
-/* A block is run again from the start for each barrier: up to it, by all threads; what comes before a barrier must bear it. */
-void fake_cuda_barrier(void)
-{
-    if (passed++ < phase)
-        return;
-    stopped = true;
-    longjmp(barrier, 1);
-}
-
-static void run_thread(const struct op *op, uint32_t index)
-{
-    passed = 0;
-    fake_cuda_thread = (struct fake_index){index, 0, 0};
-    if (setjmp(barrier) == 0)
-        op->launch.call(op->launch.kernel, op->own);
-}
-
-static void run_block(const struct op *op, bool backwards)
-{
-    uint32_t threads = op->launch.block.x;
-    phase = 0;
-    do {
-        stopped = false;
-        for (uint32_t i = 0; i < threads; i++)
-            run_thread(op, backwards ? threads - 1 - i : i);
-        phase++;
-    } while (stopped);
-}
-
-static void run_kernel(const struct op *op)
-{
-    const struct fake_index grid = op->launch.grid;
-    uint32_t blocks = grid.x * grid.y, skip = (uint32_t)chance(blocks);
-    bool backwards = chance(2);
-    fake_cuda_grid_size = grid;
-    fake_cuda_block_size = op->launch.block;
-    for (uint32_t i = 0; i < blocks; i++) {
-        uint32_t block = (i + skip) % blocks;
-        fake_cuda_block = (struct fake_index){block % grid.x, block / grid.x, 0};
-        run_block(op, backwards);
-    }
-}
-
 /* ---- streams ---- */
 
 static void drop_record(struct record *record)
@@ -263,7 +212,7 @@ static void execute(const struct op *op)
         memcpy(op->to, op->own ? op->own : op->from, op->bytes);
         fake.clock_ns += (int64_t)op->bytes * fake.copy_ns_a_kib / 1024;
     } else if (op->kind == OP_KERNEL) {
-        run_kernel(op);
+        fake_cuda_run(&op->launch, op->own, chance(UINT32_MAX));
         fake.clock_ns += fake.kernel_ns;
     } else if (op->kind == OP_RECORD) {
         op->record->done = true;
@@ -393,18 +342,18 @@ static cudaError_t begin(enum call call)
     return cudaSuccess;
 }
 
+static CUresult driver_end(cudaError_t status)
+{
+    pthread_mutex_unlock(&fake.mutex);
+    return (CUresult)status;
+}
+
 static cudaError_t end(cudaError_t status)
 {
     pthread_mutex_unlock(&fake.mutex);
     if (status != cudaSuccess)
         last_error = status;
     return status;
-}
-
-static CUresult driver_end(cudaError_t status)
-{
-    pthread_mutex_unlock(&fake.mutex);
-    return (CUresult)status;
 }
 
 static int current(void)
@@ -471,23 +420,32 @@ cudaError_t cudaGetLastError(void)
 
 const char *cudaGetErrorString(cudaError_t status)
 {
-    switch (status) {
-    case cudaSuccess:
-        return "no error";
-    case cudaErrorInvalidValue:
-        return "invalid argument";
-    case cudaErrorMemoryAllocation:
-        return "out of memory";
-    case cudaErrorInvalidResourceHandle:
-        return "invalid resource handle";
-    case cudaErrorNotReady:
-        return "device not ready";
-    case cudaErrorIllegalAddress:
-        return "an illegal memory access was encountered";
-    case cudaErrorUnknown:
-        break;
-    }
+    static const struct {
+        cudaError_t status;
+        const char *text;
+    } texts[] = {
+        {cudaSuccess, "no error"},
+        {cudaErrorInvalidValue, "invalid argument"},
+        {cudaErrorMemoryAllocation, "out of memory"},
+        {cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device"},
+        {cudaErrorInvalidResourceHandle, "invalid resource handle"},
+        {cudaErrorNotReady, "device not ready"},
+        {cudaErrorIllegalAddress, "an illegal memory access was encountered"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (texts[i].status == status)
+            return texts[i].text;
     return "unknown error";
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function)
+{
+    cudaError_t status = begin(CALL);
+    (void)function;
+    attributes->binaryVersion = 90;
+    if (status == cudaSuccess && fake.old)
+        status = cudaErrorNoKernelImageForDevice;
+    return end(status);
 }
 
 cudaError_t cudaMalloc(void **memory, size_t bytes)
@@ -501,8 +459,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
 {
     cudaError_t status = begin(CALL_ALLOCATE);
-    (void)flags;
-    if (status == cudaSuccess)
+    if (status == cudaSuccess && flags == cudaHostAllocDefault)
         *memory = take(bytes, true, current());
     return end(status);
 }
@@ -626,13 +583,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     if (status != cudaSuccess)
         return end(status);
     struct fake_stream *on = stream_of(stream);
+    if (on->device != event->device)
+        return end(cudaErrorInvalidResourceHandle);
     struct record *record = calloc(1, sizeof *record);
     if (!record)
         wrong("no memory");
-    if (on->device != event->device) {
-        free(record);
-        return end(cudaErrorInvalidResourceHandle);
-    }
     *record = (struct record){.refs = 2, .stream = on};
     put(on, OP_RECORD)->record = record;
     drop_record(event->last);
@@ -780,7 +735,7 @@ CUresult cuStreamDestroy(CUstream stream)
     return (CUresult)cudaStreamDestroy(stream);
 }
 
-/* ---- what tests say ---- */
+/* ---- what tests say, while nothing runs ---- */
 
 void fake_cuda_start(uint64_t seed)
 {
@@ -794,19 +749,20 @@ void fake_cuda_start(uint64_t seed)
 
 void fake_cuda_costs(int64_t copy_ns_a_kib, int64_t kernel_ns)
 {
-    pthread_mutex_lock(&fake.mutex);
     fake.copy_ns_a_kib = copy_ns_a_kib;
     fake.kernel_ns = kernel_ns;
-    pthread_mutex_unlock(&fake.mutex);
 }
 
 void fake_cuda_fail(unsigned n, bool lost)
 {
-    pthread_mutex_lock(&fake.mutex);
     fake.fail_in = n;
     fake.loses = lost;
     fake.failed = false;
-    pthread_mutex_unlock(&fake.mutex);
+}
+
+void fake_cuda_old(bool old)
+{
+    fake.old = old;
 }
 
 bool fake_cuda_failed(void)

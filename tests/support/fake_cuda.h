@@ -28,7 +28,8 @@ void fake_cuda_costs(int64_t copy_ns_a_kib, int64_t kernel_ns);
 /* The n-th call from now on fails, n from 1, 0: none; `lost`: that and every later one, and no work is done any more. Calls that
  * free, destroy, release, push or pop do not fail on their own. */
 void fake_cuda_fail(unsigned n, bool lost);
-bool fake_cuda_failed(void); /* it has; the device is as new after this */
+bool fake_cuda_failed(void);  /* it has; the device is as new after this */
+void fake_cuda_old(bool old); /* devices have no use for the code of this build */
 /* Memory, streams and events that live. */
 int fake_cuda_live(void);
 int fake_cuda_current(void); /* the device of the thread's context; -1: none */

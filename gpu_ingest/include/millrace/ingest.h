@@ -25,8 +25,9 @@
  * batch: the bits are the same. MR_FINISH_AUTO does the first full batches both ways in turn, 4 on either side, and takes what
  * costs less of thread, copy and kernels together, for good; mr_ingest_placement says what was measured and why.
  *
- * A `stream` is a cudaStream_t of the device (NULL: its default stream); the backend host does its work inside
- * mr_ingest_submit and ignores it. All device memory is taken at creation.
+ * A `stream` is a cudaStream_t of the device (NULL: its legacy default stream; cudaStreamPerThread is one as well), which must
+ * live until mr_ingest_release and not be capturing a graph; the backend host does its work inside mr_ingest_submit and ignores
+ * it. All device memory is taken at creation.
  *
  * Threads: one at a time for an ingest and its batches; slots may be allocated meanwhile. No thread is started. The calling
  * thread's current CUDA device and context are as before after each call; a context is made on the device asked for and on
@@ -58,7 +59,7 @@ struct mr_device_options {
     int ordinal; /* which CUDA device, from 0 */
 };
 
-/* MR_UNSUPPORTED: CUDA is not in this build. MR_NOT_FOUND: no such CUDA device (AUTO: the host instead, if there is none at
+/* MR_UNSUPPORTED: CUDA is not in this build, or no code for this device (older than sm_80). MR_NOT_FOUND: no such CUDA device (AUTO: the host instead, if there is none at
  * all). */
 MR_API enum mr_code mr_device_open(struct mr_device **device, const struct mr_device_options *options,
                                    struct mr_error *error);

@@ -15,6 +15,8 @@ typedef enum {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorNoKernelImageForDevice = 209,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
@@ -25,6 +27,10 @@ typedef struct fake_stream *cudaStream_t;
 typedef struct fake_event *cudaEvent_t;
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 
+struct cudaFuncAttributes {
+    int binaryVersion;
+};
+
 #define cudaHostAllocDefault 0u
 #define cudaEventDefault 0u
 #define cudaEventDisableTiming 2u
@@ -32,6 +38,7 @@ enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t status);
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function);
 cudaError_t cudaMalloc(void **memory, size_t bytes);
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags);
@@ -65,6 +72,8 @@ struct fake_launch {
 };
 cudaError_t fake_cuda_launch(const struct fake_launch *launch, cudaStream_t stream);
 void fake_cuda_barrier(void);
+/* Now; the order of blocks and threads is a matter of `chance`. */
+void fake_cuda_run(const struct fake_launch *launch, const void *argument, uint64_t chance);
 
 #ifdef __cplusplus
 }

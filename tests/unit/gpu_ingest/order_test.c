@@ -441,13 +441,26 @@ static void fail_each(enum mr_finish_where where, bool lost)
 static void test_failures(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 3; seed++) {
-        fake_cuda_start(seed);
-        for (int where = MR_FINISH_AUTO; where <= MR_FINISH_GPU; where++) {
-            fail_each((enum mr_finish_where)where, false);
-            fail_each((enum mr_finish_where)where, true);
+    for (int where = MR_FINISH_AUTO; where <= MR_FINISH_GPU; where++) {
+        for (int lost = 0; lost < 2; lost++) {
+            fake_cuda_start((uint64_t)(lost ? where : 1)); /* 1: work is late */
+            fail_each((enum mr_finish_where)where, lost);
         }
     }
+}
+
+static void test_old_device(void **state)
+{
+    struct mr_device_options options = {.size = sizeof options, .backend = MR_BACKEND_AUTO};
+    struct mr_device *device = NULL;
+    struct mr_error error;
+    (void)state;
+    fake_cuda_old(true);
+    assert_int_equal(mr_device_open(&device, &options, &error), MR_UNSUPPORTED);
+    fake_cuda_old(false);
+    assert_string_equal(error.text, "cuda:0 Fake 0: not with this build: no kernel image is available for "
+                                    "execution on the device");
+    assert_int_equal(fake_cuda_current(), -1);
 }
 
 int main(int argc, char **argv)
@@ -455,7 +468,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loops),       cmocka_unit_test(test_destroyed_under_way),
         cmocka_unit_test(test_stream_gone), cmocka_unit_test(test_measured),
-        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_failures),    cmocka_unit_test(test_old_device),
     };
     if (argc == 2)
         seeds = strtoull(argv[1], NULL, 10);

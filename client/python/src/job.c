@@ -360,8 +360,8 @@ static PyObject *wait_for_batch(struct job *job, double timeout_s)
     int64_t end_ms = now_ms() + ms_of(timeout_s);
     for (;;) {
         struct mr_job *open = usable(job);
-        struct mr_batch *batch;
-        struct python_loan *loan;
+        struct mr_batch *batch = NULL;
+        struct python_loan *loan = NULL;
         struct mr_error error;
         enum mr_code code;
         if (!open)
@@ -373,7 +373,7 @@ static PyObject *wait_for_batch(struct job *job, double timeout_s)
                               : mr_job_next(open, &batch, slice_ms, &error);
         PyEval_RestoreThread(python);
         if (code == MR_OK)
-            return job->feed.ring ? take_loan(job, loan) : take(job, batch);
+            return loan ? take_loan(job, loan) : take(job, batch);
         if (code == MR_END)
             return Py_NewRef(Py_None);
         if (code != MR_TIMEOUT)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches on a device: the same bits as in ordinary memory, whatever the recipe; ring, streams and lifetimes. MILLRACE_TEST_DEVICE is "host"
-(the twin of a GPU) or "cuda:N"; with MILLRACE_FAKE_CUDA=1 its memory is ours. What a device has is read by DLPack, as a framework does."""
+(the twin of a GPU) or "cuda:N"; with MILLRACE_FAKE_CUDA=1 the driver is tests/support/fake_cuda.c. What a device has is read by DLPack, as a
+framework does."""
 import ctypes
 import gc
 import json
 import os
-import sys
+import signal
 import threading
 import unittest
 
@@ -18,6 +19,7 @@ from test_python import COUNT, SIZE, told
 millrace, errors = test_python.millrace, test_python.errors
 DEVICE = os.environ.get("MILLRACE_TEST_DEVICE", "host")
 CUDA = DEVICE.startswith("cuda")
+FAKE = bool(os.environ.get("MILLRACE_FAKE_CUDA"))
 PLACE = (2, int(DEVICE[5:])) if CUDA else (1, 0)
 
 
@@ -44,7 +46,7 @@ USED = b"used_dltensor"
 
 def read(place, bytes_):
     out = ctypes.create_string_buffer(max(bytes_, 1))
-    if CUDA and not os.environ.get("MILLRACE_FAKE_CUDA"):
+    if CUDA:
         driver = ctypes.CDLL("libcuda.so.1")
         context = ctypes.c_void_p()
         assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), PLACE[1]) == 0 and driver.cuCtxPushCurrent_v2(context) == 0
@@ -67,12 +69,56 @@ class Taken:
         self.shape, self.strides = ([what[i] for i in range(tensor.ndim)] for what in (tensor.shape, tensor.strides))
         self.kind = (tensor.code, tensor.bits)
 
+    def __len__(self):
+        return int(numpy.prod(self.shape)) * self.kind[1] // 8
+
     def bytes(self):
         """In the order of its memory."""
-        return read(self.pointer, int(numpy.prod(self.shape)) * self.kind[1] // 8)
+        return read(self.pointer, len(self))
 
     def drop(self):
         self.managed[0].deleter(self.managed)
+
+
+class Streams:
+    """Streams of the device, and copies to pinned memory on them: a consumer's work that nobody has waited for."""
+
+    def __init__(self, count):
+        self.driver, self.all, self.memory, context = ctypes.CDLL("libcuda.so.1"), [], [], ctypes.c_void_p()
+        self.ask("cuDevicePrimaryCtxRetain", ctypes.byref(context), PLACE[1])
+        self.ask("cuCtxPushCurrent_v2", context)
+        for _ in range(count):
+            stream = ctypes.c_void_p()
+            self.ask("cuStreamCreate", ctypes.byref(stream), 1)
+            self.all.append(stream.value)
+
+    def ask(self, name, *arguments):
+        status = getattr(self.driver, name)(*arguments)
+        assert status == 0, (name, status)
+
+    def copy(self, tensor, stream):
+        """Of all its bytes: a buffer to be looked at after synchronize()."""
+        place, count = ctypes.c_void_p(), len(tensor)
+        self.ask("cuMemHostAlloc", ctypes.byref(place), ctypes.c_size_t(max(count, 1)), 0)
+        self.memory.append(place)
+        if count:
+            self.ask("cuMemcpyDtoHAsync_v2", place, ctypes.c_uint64(tensor.pointer), ctypes.c_size_t(count), ctypes.c_void_p(stream))
+        return (ctypes.c_char * count).from_address(place.value)
+
+    def synchronize(self):
+        for stream in self.all:
+            self.ask("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        for place in self.memory:
+            self.ask("cuMemFreeHost", place)
+        for stream in self.all:
+            self.ask("cuStreamDestroy_v2", ctypes.c_void_p(stream))
+        self.ask("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+        self.ask("cuDevicePrimaryCtxRelease_v2", PLACE[1])
 
 
 def taken(array, **how):
@@ -100,7 +146,7 @@ class Device(test_python.Python):
 
     def same(self, epochs=2, **changes):
         """A loader of either kind gives the same; how many batches there were."""
-        here, there = self.loader(device=None, **changes), self.loader(**changes)
+        here, there = self.loader(**{**changes, "device": None, "finish": "auto"}), self.loader(**changes)
         count = 0
         for _ in range(epochs):
             for mine, its in zip(here, there, strict=True):
@@ -188,10 +234,12 @@ class Device(test_python.Python):
             about = loader.stats()["finish"]
             self.assertEqual((about["where"], about["reason"]), (None, "no batch came yet"))
             self.assertEqual(self.same(2, dtype=None, finish=finish), 16)
-            for _ in range(2):
-                for _ in loader:
-                    pass
-            about = loader.stats()["finish"]
+            for _ in range(12):  # figures come in when the device has got there
+                for batch in loader:
+                    taken(batch[0])
+                about = loader.stats()["finish"]
+                if about["decided"]:
+                    break
             self.assertIn(DEVICE, about["device"])
             self.assertTrue(about["decided"])
             self.assertIn(about["where"], ("client", "gpu") if CUDA and finish == "auto" else ("gpu",) if finish == "gpu" else ("client",))
@@ -298,6 +346,21 @@ class Device(test_python.Python):
                          [(0, "abandoned", 0), (1, "complete", 0), (2, "complete", COUNT)])
         self.assertIn(audit["epochs"][0]["delivered"], (24, 32))
 
+    def test_a_handler_that_closes(self):
+        loader = self.loader(seed=78)
+        iterator = iter(loader)
+        before = signal.signal(signal.SIGALRM, lambda *_: loader.close())
+        for worker in self.cluster.workers.values():
+            worker.kill(signal.SIGSTOP)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with self.assertRaisesRegex(errors.ClosedError, "closed"):
+                list(iterator)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+            for worker in self.cluster.workers.values():
+                worker.kill(signal.SIGCONT)
+
     # ---- rules of hand-over ----
 
     def test_where_an_array_says_it_is(self):
@@ -321,6 +384,42 @@ class Device(test_python.Python):
             memoryview(images)
         about = labels.__cuda_array_interface__
         self.assertEqual(about, dict(shape=(8,), strides=(8,), typestr="<i8", data=(labels.pointer, False), version=3, stream=1))
+
+    @unittest.skipUnless(CUDA, "of streams")
+    def test_streams(self):
+        """Images are used on one stream, labels on another, images of every third batch on both; each array is dropped at once, with its work
+        still to be done."""
+        want = [[taken(a)[3] for a in batch] for batch in self.loader(dtype=None, device=None)]
+        with Streams(2) as streams:
+            copies = []
+            for step, batch in enumerate(self.loader(dtype=None)):
+                for kind, array in enumerate(batch):
+                    for stream in streams.all if step % 3 == 0 else streams.all[kind:kind + 1]:
+                        tensor = Taken(array, stream=stream)
+                        copies.append((step, kind, streams.copy(tensor, stream)))
+                        tensor.drop()
+                del batch, array
+            streams.synchronize()
+            self.assertEqual([bytes(copy) == want[step][kind] for step, kind, copy in copies], [True] * len(copies))
+
+    @unittest.skipUnless(CUDA, "of contexts")
+    def test_no_context_on_another_device(self):
+        code = """
+import ctypes
+loader = millrace.Loader(**options)
+for images, labels in loader:
+    images.__dlpack__()
+driver, flags, active = ctypes.CDLL('libcuda.so.1'), ctypes.c_uint(), ctypes.c_int()
+for device in (0, 1):
+    assert driver.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active)) == 0
+    print(active.value)
+loader.close()
+del images, labels
+del loader
+driver.cuDevicePrimaryCtxGetState(1, ctypes.byref(flags), ctypes.byref(active))
+print(active.value)
+"""
+        self.assertEqual(self.child(code, RANK="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29501")[:3], [0, 1, 0])
 
     def test_after_a_fork(self):
         loader = self.loader()
@@ -379,6 +478,7 @@ class Device(test_python.Python):
             with self.assertRaisesRegex(errors.InvalidError, "in the GPU's memory"):
                 self.loader(device="cuda:0", arrays="numpy")
 
+    @unittest.skipIf(FAKE, "the driver is linked")
     def test_importing_touches_no_driver(self):
         self.assertEqual(self.child("print(json.dumps('libcuda.so' in open('/proc/self/maps').read()))"), [False])
 

@@ -364,7 +364,7 @@ static int current(void)
 static struct fake_stream *stream_of(struct fake_stream *stream)
 {
     struct fake_stream *at = fake.streams;
-    if (!stream)
+    if ((uintptr_t)stream <= 2) /* cudaStreamLegacy, cudaStreamPerThread: all threads' is one */
         return &fake.own[current()];
     while (at && at != stream)
         at = at->next;
@@ -718,6 +718,16 @@ CUresult cuMemcpyDtoHAsync(void *to, uint64_t from, size_t bytes, CUstream strea
 {
     return (CUresult)cudaMemcpyAsync(to, (const void *)(uintptr_t)from, bytes, cudaMemcpyDeviceToHost,
                                      stream);
+}
+
+CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
+{
+    return (CUresult)cudaHostAlloc(memory, bytes, flags);
+}
+
+CUresult cuMemFreeHost(void *memory)
+{
+    return (CUresult)cudaFreeHost(memory);
 }
 
 CUresult cuStreamCreate(CUstream *stream, unsigned flags)

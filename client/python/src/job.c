@@ -23,6 +23,7 @@ struct job {
     uint32_t look_ahead;
     int users; /* threads inside next() */
     int closing;
+    int handling;                     /* next() runs handlers of signals: one that closes is inside next() */
     int feeding;                      /* a thread is inside next() with the feed, which is for one */
     unsigned long long copies, views; /* batches handed over as copies, and in their slots or the ring */
 };
@@ -264,7 +265,7 @@ static PyObject *job_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     job->pid = getpid();
     job->client = NULL;
     job->look_ahead = a.look_ahead;
-    job->users = job->closing = job->feeding = 0;
+    job->users = job->closing = job->handling = job->feeding = 0;
     job->copies = job->views = 0;
     job->feed = (struct python_feed){0};
     job->pool = python_memory_open(a.look_ahead + 1);
@@ -276,11 +277,13 @@ static PyObject *job_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 
 /* ---- closing ---- */
 
-/* Whoever is inside next() leaves within a slice. */
+/* Whoever is inside next() leaves within a slice; a handler that it runs leaves the closing to it. */
 static void close_job(struct job *job)
 {
     struct timespec moment = {0, 1000000};
     job->closing = 1;
+    if (job->handling)
+        return;
     while (job->users > 0 && job->pid == getpid()) {
         PyThreadState *python = PyEval_SaveThread();
         nanosleep(&moment, NULL);
@@ -301,6 +304,15 @@ static void close_job(struct job *job)
     PyEval_RestoreThread(python);
 }
 
+/* Keeps the exception that is set. */
+static void finish_closing(struct job *job)
+{
+    PyObject *kind, *value, *trace;
+    PyErr_Fetch(&kind, &value, &trace);
+    close_job(job);
+    PyErr_Restore(kind, value, trace);
+}
+
 static PyObject *job_close(PyObject *self, PyObject *ignored)
 {
     (void)ignored;
@@ -311,11 +323,10 @@ static PyObject *job_close(PyObject *self, PyObject *ignored)
 static void job_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    PyObject *kind, *value, *trace;
-    PyErr_Fetch(&kind, &value, &trace);
-    close_job(job_of(self));
-    PyErr_Restore(kind, value, trace);
+    finish_closing(job_of(self));
+    PyThreadState *python = PyEval_SaveThread(); /* a device's memory may be in use still */
     python_memory_put(job_of(self)->pool);
+    PyEval_RestoreThread(python);
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -378,7 +389,10 @@ static PyObject *wait_for_batch(struct job *job, double timeout_s)
             return Py_NewRef(Py_None);
         if (code != MR_TIMEOUT)
             return python_raise(code, error.text);
-        if (PyErr_CheckSignals() < 0)
+        job->handling = 1;
+        int interrupted = PyErr_CheckSignals() < 0;
+        job->handling = 0;
+        if (interrupted)
             return NULL;
         if (now_ms() >= end_ms)
             return raise_timeout(&error, timeout_s);
@@ -398,6 +412,8 @@ static PyObject *job_next(PyObject *self, PyObject *args)
     PyObject *made = wait_for_batch(job, timeout_s);
     job->users--;
     job->feeding = 0;
+    if (job->closing && job->users == 0)
+        finish_closing(job);
     return made;
 }
 

@@ -28,14 +28,14 @@ static void release_batch(struct lease *lease)
     lease->batch = NULL;
 }
 
-/* May wait for a copy, or for a stream. */
-static void return_loan(struct python_loan *loan)
+/* On a device both may wait for a copy, or for streams. */
+static void let_go(struct python_pool *pool, struct python_loan *loan)
 {
-    if (!loan)
-        return;
-    PyThreadState *python = PyEval_SaveThread();
+    PyThreadState *python = pool->ring ? PyEval_SaveThread() : NULL;
     python_loan_release(loan);
-    PyEval_RestoreThread(python);
+    python_memory_put(pool);
+    if (python)
+        PyEval_RestoreThread(python);
 }
 
 static void lease_dealloc(PyObject *self)
@@ -47,8 +47,7 @@ static void lease_dealloc(PyObject *self)
         python_memory_release(lease->chunk);
     free(lease->copy);
     free(lease->side);
-    return_loan(lease->loan);
-    python_memory_put(lease->pool);
+    let_go(lease->pool, lease->loan);
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -283,7 +282,7 @@ PyObject *python_lease_take_loan(struct python_pool *pool, struct python_loan *l
     if (device)
         device->loan = loan;
     else
-        return_loan(loan);
+        python_loan_release(loan);
     if (host) {
         host->copy = loan->others_memory;
         loan->others_memory = NULL;

@@ -20,6 +20,7 @@ struct python_ring {
     struct mr_ingest *ingest;    /* NULL: no batch came yet, which tells the size of images */
     uint32_t lent;               /* of its entries */
     struct python_loan *copying; /* the entry submitted last, while it is lent */
+    bool lost;                   /* the device failed for good: entries are no more, their loans are inert */
 };
 
 static enum mr_code say(struct mr_error *error, enum mr_code code, const char *text)
@@ -110,13 +111,22 @@ bool python_ring_has_room(struct python_ring *ring)
     return python_ring_lent(ring) < ring->options.entries;
 }
 
+static void settle(struct python_ring *ring)
+{
+    if (!ring->copying || mr_ingest_copied(ring->copying->batch, 1, NULL) == MR_OK)
+        return;
+    mr_ingest_destroy(ring->ingest); /* which lets go of the mr_batch */
+    ring->ingest = NULL;
+    ring->copying = NULL;
+    ring->lost = true;
+}
+
 void python_ring_settle(struct python_ring *ring)
 {
     if (ring->pid != getpid())
         return;
     pthread_mutex_lock(&ring->mutex);
-    if (ring->copying)
-        mr_ingest_copied(ring->copying->batch, 1, NULL); /* a failure: nothing reads the batch any more */
+    settle(ring);
     pthread_mutex_unlock(&ring->mutex);
 }
 
@@ -258,7 +268,9 @@ enum mr_code python_ring_submit(struct python_ring *ring, struct mr_batch *batch
         return say(error, MR_NO_MEMORY, "device: no memory for a batch's fields");
     pthread_mutex_lock(&ring->mutex);
     enum mr_code code = MR_BUSY;
-    if (ring->lent < ring->options.entries)
+    if (ring->lost)
+        code = say(error, MR_IO, "the device failed before");
+    else if (ring->lent < ring->options.entries)
         code = submit_to_ring(loan, batch, error);
     else if (grow)
         code = submit_alone(loan, batch, error);
@@ -289,11 +301,22 @@ enum mr_code python_loan_use(struct python_loan *loan, void *stream, struct mr_e
     if (ring->pid != getpid())
         return say(error, MR_CLOSED, "this batch is the parent's: nothing of a device works after a fork");
     pthread_mutex_lock(&ring->mutex);
-    enum mr_code code = remember(loan, stream, error);
+    enum mr_code code = loan->own || !ring->lost
+                            ? remember(loan, stream, error)
+                            : say(error, MR_IO, "the device failed: its batches are lost");
     if (code == MR_OK)
         code = mr_ingest_stream_wait(loan->batch, stream, error);
     pthread_mutex_unlock(&ring->mutex);
     return code;
+}
+
+static void give_back(struct python_loan *loan)
+{
+    enum mr_code code = mr_ingest_release_streams(loan->batch, loan->streams, loan->stream_count, NULL);
+    if (loan->own)
+        mr_ingest_destroy(loan->own);
+    else if (code == MR_OK) /* else nobody knows when it may be written: never again */
+        loan->ring->lent--;
 }
 
 void python_loan_release(struct python_loan *loan)
@@ -302,14 +325,12 @@ void python_loan_release(struct python_loan *loan)
     if (!loan || ring->pid != getpid())
         return;
     pthread_mutex_lock(&ring->mutex);
-    mr_ingest_copied(loan->batch, 1, NULL); /* its mr_batch must be gone before the job is */
-    if (ring->copying == loan)
+    if (ring->copying == loan) {
+        settle(ring); /* its mr_batch must be gone before the job is */
         ring->copying = NULL;
-    enum mr_code code = mr_ingest_release_streams(loan->batch, loan->streams, loan->stream_count, NULL);
-    if (loan->own)
-        mr_ingest_destroy(loan->own);
-    else if (code == MR_OK) /* else nobody knows when it may be written: never again */
-        ring->lent--;
+    }
+    if (loan->own || !ring->lost)
+        give_back(loan);
     pthread_mutex_unlock(&ring->mutex);
     loan_free(loan);
     python_ring_put(ring);

@@ -34,6 +34,8 @@ CUresult cuCtxPushCurrent(CUcontext context);
 CUresult cuCtxPopCurrent(CUcontext *context);
 CUresult cuMemcpyDtoH(void *to, uint64_t from, size_t bytes);
 CUresult cuMemcpyDtoHAsync(void *to, uint64_t from, size_t bytes, CUstream stream);
+CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned flags);
+CUresult cuMemFreeHost(void *memory);
 CUresult cuStreamCreate(CUstream *stream, unsigned flags);
 CUresult cuStreamSynchronize(CUstream stream);
 CUresult cuStreamDestroy(CUstream stream);

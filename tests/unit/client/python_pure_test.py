@@ -75,7 +75,10 @@ RECIPES = [
 REFUSED = [
     (dict(views=0), ValueError, "views=0"),
     (dict(views=9), ValueError, "views=9: must be 1 to 8"),
-    (dict(device="cuda:0"), NotImplementedError, "gpu_ingest"),
+    (dict(device="tpu"), ValueError, "device='tpu': must be"),
+    (dict(device="cuda:one"), ValueError, "device='cuda:one'"),
+    (dict(device="host", fields=("label",)), ValueError, "has none"),
+    (dict(finish="gpu"), ValueError, "finish='gpu': device='cpu' is no GPU"),
     (dict(batch_size=0), ValueError, "batch_size=0"),
     (dict(batch_size=65536), ValueError, "65536"),
     (dict(look_ahead=0), ValueError, "look_ahead=0"),

@@ -164,9 +164,8 @@ uint8_t cluster_candidate_print(struct cluster_candidate *candidate, const uint8
 
 void cluster_candidate_release(struct cluster_candidate *candidate, uint8_t print)
 {
-    struct cluster_print *known = print_at(candidate, print);
-    if (known)
-        known->users--;
+    if (print >= CLUSTER_PRINT_FIRST)
+        print_at(candidate, print)->users--;
 }
 
 static void note_failure(struct cluster_candidate *candidate, uint64_t worker, const char *error)
@@ -188,8 +187,9 @@ bool cluster_candidate_take(struct scheduler_cluster *cluster, struct cluster_me
     bool failed = result->error && result->error[0];
     uint8_t before = candidate->print[member->seat], now = CLUSTER_PRINT_FAILED;
     if (!failed) {
-        const struct cluster_print *old = print_at(candidate, before);
-        if (old && memcmp(old->fingerprint, result->fingerprint, sizeof old->fingerprint) == 0)
+        if (before >= CLUSTER_PRINT_FIRST &&
+            memcmp(print_at(candidate, before)->fingerprint, result->fingerprint,
+                   sizeof candidate->prints->fingerprint) == 0)
             return true;
         now = cluster_candidate_print(candidate, result->fingerprint);
         if (now == CLUSTER_PRINT_FAILED && candidate->print_count < CLUSTER_PRINTS)

@@ -100,7 +100,7 @@ static void print_digits(const char *digits, int count, int point, char *text)
 
 void scheduler_number_print(double value, char text[SCHEDULER_NUMBER_CHARS])
 {
-    char scientific[64], digits[DIGITS_MAX + 1];
+    char scientific[64], digits[DIGITS_MAX + 1] = "";
     if (value == 0) {
         strcpy(text, "0");
         return;

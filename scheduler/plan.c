@@ -73,11 +73,11 @@ static int find(const struct draft *draft, uint64_t id)
 static void make_places(struct draft *draft)
 {
     memset(draft->place, 0xff, sizeof draft->place); /* NOBODY */
-    for (int16_t i = 0; i < draft->count; i++) {
+    for (int i = 0; i < draft->count; i++) {
         uint32_t at = place_of(draft->worker[i].id);
         while (draft->place[at] != NOBODY)
             at = (at + 1) % PLACES;
-        draft->place[at] = i;
+        draft->place[at] = (int16_t)i;
     }
 }
 

@@ -45,9 +45,11 @@ enum base_code client_items_check(struct client_items *items, const struct clien
         return code;
     bool all = !items->stream->shuffle || items->stream->items <= SCHEDULER_ORDER_TABLE_MAX;
     uint64_t looks = part->bytes / CLIENT_ITEMS_STEP_BYTES;
+    if (looks < 1)
+        looks = 1;
     if (all || looks > part->count)
         looks = part->count;
-    for (uint64_t look = 0; look < (looks > 0 ? looks : 1); look++) {
+    for (uint64_t look = 0; look < looks; look++) {
         uint32_t i = (uint32_t)((part->pick + look) % part->count);
         uint64_t item = scheduler_order_item(order, part->position + i);
         bool its_own = rows[i].status != WIRE_ROW_OK || rows[i].used_item == item;

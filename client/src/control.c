@@ -177,19 +177,17 @@ static void pause_ms(int64_t ms)
     nanosleep(&time, NULL);
 }
 
-enum base_code client_control_open(struct mr_job *job, const struct mr_job_options *options,
-                                   int64_t deadline_ns, Millrace__V1__JobAnswer **answer,
-                                   struct base_error *error)
+/* Until the answer says running, or the deadline. *known: the server may know of the job. */
+static enum base_code keep_asking(struct mr_job *job, int64_t deadline_ns, Millrace__V1__JobAnswer **answer,
+                                  bool *known, struct base_error *error)
 {
     char reason[300] = "";
-    enum base_code code = pack_open(job, options, error);
-    if (code != BASE_OK)
-        return code;
     for (;;) {
         int64_t left_ms = (deadline_ns - base_clock_now_ns()) / BASE_NS_PER_MS;
         int64_t try_ms = left_ms < 1 ? 1 : left_ms < OPEN_TRY_MS ? left_ms : OPEN_TRY_MS;
         *answer = NULL;
-        code = ask_open(job, try_ms, answer, error);
+        enum base_code code = ask_open(job, try_ms, answer, error);
+        *known = *known || code == BASE_OK || code == BASE_TIMEOUT;
         if (code != BASE_OK && base_error_class(code) != BASE_CLASS_RETRYABLE)
             return code;
         if (code == BASE_OK && strcmp((*answer)->state, "running") == 0)
@@ -208,6 +206,19 @@ enum base_code client_control_open(struct mr_job *job, const struct mr_job_optio
                                   reason);
         pause_ms(OPEN_PAUSE_MS);
     }
+}
+
+enum base_code client_control_open(struct mr_job *job, const struct mr_job_options *options,
+                                   int64_t deadline_ns, Millrace__V1__JobAnswer **answer,
+                                   struct base_error *error)
+{
+    bool known = false;
+    enum base_code code = pack_open(job, options, error);
+    if (code == BASE_OK)
+        code = keep_asking(job, deadline_ns, answer, &known, error);
+    if (code != BASE_OK && known) /* nobody will sync it: else it stays until its lease is over */
+        client_control_close(job);
+    return code;
 }
 
 /* ---- staying in sync ---- */

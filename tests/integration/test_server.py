@@ -97,6 +97,25 @@ class Server(unittest.TestCase):
         self.restart()
         self.assertEqual((self.listed("run").batch, self.listed("run").dataset), (8, "second"))
 
+    def test_an_open_that_gives_up_takes_its_job_back(self):
+        worker = Worker(self, 1)
+        worker.index("set")
+        worker.say["draining"] = True  # nobody makes it
+        worker.sync()
+        cat = self.cluster.cli("cat", "set", "--out", self.cluster.path("out"), "--wait-ms", "600", check=False)
+        self.assertNotEqual(cat.returncode, 0)
+        jobs = self.jobs.List(pb.JobsRequest(), timeout=10).jobs
+        self.assertEqual([(j.state, j.ranks_live) for j in jobs], [("closed", 0)])  # it was "preparing" until its lease ended
+
+    def test_a_job_that_goes_on_elsewhere_is_listed_there(self):
+        worker = Worker(self, 1)
+        worker.index("set")
+        self.jobs.Open(pb.JobOpen(job="run", world=1, batch=4, dataset="set", generation=1), timeout=10)
+        worker.sync(), worker.sync()
+        for epoch, seeks, listed in ((5, 0, 5), (2, 1, 2), (5, 0, 2), (3, 1, 3)):
+            self.jobs.Sync(pb.JobSync(job="run", generation=1, at=pb.Cursor(epoch=epoch), seeks=seeks), timeout=10)
+            self.assertEqual(self.listed("run").at.epoch, listed)
+
     def test_one_that_waits_for_an_epoch_waits_on_after_a_restart(self):
         worker = Worker(self, 1)
         worker.index("set")

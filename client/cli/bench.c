@@ -6,7 +6,9 @@
  *   3. preparation: imagenet_train through the whole system, after an epoch to warm up
  *   4. data plane: a staged imagenet_eval stream by sockets, through memory where the worker is on this host and of this user, and a plain
  *      socket copy with messages of the same sizes, in turn, five times each; rounds side by side are compared, and the medians are told.
- *      Hand-off: batches of the same stream that have labels only: all that a batch costs but for its bytes
+ *   5. hand-off: batches of the same stream that have labels only, through memory, five times: wall time from batch to batch of a trainer
+ *      that does nothing else, with the usual look-ahead. All that a batch costs but for its bytes: requests, references to the rows of
+ *      each block, their hashes, the trainer's wake-up and release; with the CPU time of worker and client for it
  */
 #include "client/cli/cli.h"
 #include "client/cli/against.h"
@@ -89,8 +91,8 @@ struct bench {
     struct mr_client *client;
     char state[PATH_MAX]; /* our own folder; "": none */
     char dataset[PATH_MAX];
-    struct rate prep, planes[PATHS][ROUNDS], labels; /* labels: alone, through memory */
-    bool has_memory;                                 /* rows can come so */
+    struct rate prep, planes[PATHS][ROUNDS], labels[ROUNDS]; /* labels: alone, through memory */
+    bool has_memory;                                         /* rows can come so */
     struct cli_copy_result copied[ROUNDS];
     struct cli_against against;
     int signal; /* that ended it; 0: none */
@@ -394,8 +396,9 @@ static enum base_code measure_labels(struct bench *bench, struct base_error *err
     enum base_code code = open_job(bench, &labels, &job, &items, error);
     if (code == BASE_OK)
         code = take(bench, job, 2 * items, 0, &warm, error);
-    if (code == BASE_OK)
-        code = take(bench, job, 1, (double)bench->options->seconds / ROUNDS, &bench->labels, error);
+    for (int i = 0; code == BASE_OK && i < ROUNDS; i++)
+        code =
+            take(bench, job, 1, (double)bench->options->seconds / ROUNDS / ROUNDS, &bench->labels[i], error);
     mr_job_close(&job);
     return code;
 }
@@ -431,7 +434,8 @@ struct figures {
     /* Of rounds side by side: what else the machine does hits both alike. */
     double gb_s_ratio, cpu_ratio;               /* sockets to socket copy */
     double memory_gb_s_ratio, memory_cpu_ratio; /* memory to sockets */
-    double handoff_us;                          /* a batch, wall time */
+    double handoff_us, handoff_cpu_us;          /* a batch: wall time; CPU time of both ends */
+    double handoff_messages;
 };
 
 static struct plane plane_of(uint64_t bytes, double wall_s, double sender_cpu_s, double receiver_cpu_s)
@@ -487,12 +491,27 @@ static void compare_planes(const struct bench *bench, struct figures *f)
     compare(ours[MEMORY], ours[SOCKETS], &f->memory_gb_s_ratio, &f->memory_cpu_ratio);
 }
 
+static void figure_handoff(const struct bench *bench, struct figures *f)
+{
+    double wall_us[ROUNDS], cpu_us[ROUNDS], messages[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        const struct rate *labels = &bench->labels[i];
+        double batches = (double)labels->batches;
+        wall_us[i] = 1e6 * labels->wall_s / batches;
+        cpu_us[i] = 1e6 * (labels->worker_cpu_s + labels->client_cpu_s) / batches;
+        messages[i] = (double)labels->requests / batches;
+    }
+    f->handoff_us = median(wall_us);
+    f->handoff_cpu_us = median(cpu_us);
+    f->handoff_messages = median(messages);
+}
+
 static struct figures figure(const struct bench *bench)
 {
     const struct rate *prep = &bench->prep;
     struct figures f = {.images_s = (double)prep->rows / prep->wall_s};
     compare_planes(bench, &f);
-    f.handoff_us = 1e6 * bench->labels.wall_s / (double)bench->labels.batches;
+    figure_handoff(bench, &f);
     if (bench->cluster) {
         f.images_s_core = f.images_s / cli_cluster_threads(bench->cluster);
         f.cpu_s_1000 = 1000 * (prep->worker_cpu_s + prep->client_cpu_s) / (double)prep->rows;
@@ -554,9 +573,11 @@ static void print_text(const struct bench *bench, const struct figures *f)
     }
     print_plane("memory", &f->ours[MEMORY], bench->cluster != NULL);
     print_ratio(f->memory_gb_s_ratio, f->memory_cpu_ratio, bench->cluster != NULL);
-    printf("  hand-off     %.1f us a batch of %" PRId64 " labels in %.1f messages, through memory\n",
-           f->handoff_us, bench->options->batch,
-           (double)bench->labels.requests / (double)bench->labels.batches);
+    printf("hand-off, labels only, through memory, medians of %d\n", ROUNDS);
+    printf("  us a batch of %-5" PRId64 " %.1f  in %.1f messages\n", bench->options->batch, f->handoff_us,
+           f->handoff_messages);
+    if (bench->cluster)
+        printf("  CPU-us a batch      %.1f  (worker and client)\n", f->handoff_cpu_us);
 }
 
 static void print_json(const struct bench *bench, const struct figures *f)
@@ -595,8 +616,8 @@ static void print_json(const struct bench *bench, const struct figures *f)
         base_json_double(&json, "gb_per_s_ratio", f->memory_gb_s_ratio);
         base_json_double(&json, "cpu_ratio", f->memory_cpu_ratio);
         base_json_double(&json, "handoff_us", f->handoff_us);
-        base_json_double(&json, "handoff_messages",
-                         (double)bench->labels.requests / (double)bench->labels.batches);
+        base_json_double(&json, "handoff_cpu_us", f->handoff_cpu_us);
+        base_json_double(&json, "handoff_messages", f->handoff_messages);
         base_json_object_end(&json);
     }
     base_json_object_end(&json);

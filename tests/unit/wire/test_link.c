@@ -696,6 +696,74 @@ static void held_frames_leave_together(void **state)
     close(fds[1]);
 }
 
+/* A sequenced packet a system call. */
+static int packets(int fd, uint8_t *bytes, size_t size)
+{
+    int count = 0;
+    while (recv(fd, bytes, size, MSG_DONTWAIT) > 0)
+        count++;
+    return count;
+}
+
+static void large_frames_are_not_held(void **state)
+{
+    (void)state;
+    enum { LARGE = 100000 };
+    int fds[2];
+    struct end end = {0};
+    uint8_t *bytes = calloc(1, LARGE);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds), 0);
+    assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &(int){4 * LARGE}, sizeof(int)), 0);
+    struct wire_link_options options = {
+        .fd = fds[0], .events = &events, .context = &end, .queue_max_bytes = 4 * LARGE, .holds = true};
+    assert_int_equal(wire_link_create(&end.link, &options, NULL), BASE_OK);
+    struct wire_header get = {.type = WIRE_PING}, data = {.type = WIRE_DATA};
+    assert_int_equal(wire_link_send(end.link, &get, NULL, 0, NULL), BASE_OK);
+    assert_int_equal(packets(fds[1], bytes, LARGE), 0);
+    struct iovec part = {bytes, LARGE};
+    assert_int_equal(wire_link_send_parts(end.link, &data, &part, 1, 1, NULL), BASE_OK);
+    assert_int_equal(packets(fds[1], bytes, LARGE), 1); /* and what was held went with it */
+    assert_false(wire_link_wants_write(end.link));
+    assert_int_equal(end.sent_done[1], 1);
+    assert_int_equal(wire_link_send(end.link, &get, NULL, 0, NULL), BASE_OK);
+    assert_int_equal(wire_link_read(end.link, 1, NULL),
+                     BASE_OK); /* nothing came; what is held waits for write */
+    assert_int_equal(packets(fds[1], bytes, LARGE), 0);
+    assert_int_equal(wire_link_write(end.link, NULL), BASE_OK);
+    assert_int_equal(packets(fds[1], bytes, LARGE), 1);
+    wire_link_destroy(end.link);
+    close(fds[1]);
+    free(bytes);
+}
+
+/* However many there are, a read is a system call for 16 KiB of them; behind DATA, whose bytes have a place, it is less. */
+static void small_frames_come_together(void **state)
+{
+    (void)state;
+    struct end end = {.place = answer_bytes};
+    struct wire_receive receive;
+    struct base_buffer out;
+    struct iovec iov[2];
+    base_buffer_init(&out);
+    put_hello(&out);
+    for (int i = 0; i < 20; i++)
+        put_frame(&out, (struct wire_header){.type = WIRE_GET, .request = 1, .to = 1, .length = 3}, "abc");
+    put_frame(&out, (struct wire_header){.type = WIRE_DATA, .to = 1, .length = 9}, NULL);
+    wire_receive_init(&receive, &events, &end);
+    assert_int_equal(wire_receive_room(&receive, 1, iov), 1);
+    assert_int_equal(iov[0].iov_len, WIRE_RECEIVE_AHEAD_BYTES);
+    assert_int_equal(wire_receive_room(&receive, UINT64_MAX, iov), 1);
+    assert_int_equal(iov[0].iov_len, WIRE_RECEIVE_BETWEEN_BYTES);
+    memcpy(iov[0].iov_base, out.bytes, out.size);
+    assert_int_equal(wire_receive_advance(&receive, out.size, NULL), BASE_OK);
+    assert_int_equal(receive.frames, 21);
+    assert_int_equal(wire_receive_room(&receive, UINT64_MAX, iov), 2);
+    assert_int_equal(iov[0].iov_len, 9);
+    assert_int_equal(iov[1].iov_len, WIRE_RECEIVE_AHEAD_BYTES);
+    wire_receive_fini(&receive);
+    base_buffer_fini(&out);
+}
+
 static int fill_answer(void **state)
 {
     (void)state;
@@ -725,6 +793,8 @@ int main(void)
         cmocka_unit_test(sent_comes_once_in_every_death),
         cmocka_unit_test(answers_leave_when_the_read_ends),
         cmocka_unit_test(held_frames_leave_together),
+        cmocka_unit_test(large_frames_are_not_held),
+        cmocka_unit_test(small_frames_come_together),
     };
     return cmocka_run_group_tests(tests, fill_answer, NULL);
 }

@@ -274,6 +274,26 @@ static void test_rows_in_memory(void **state)
     check_undisturbed();
 }
 
+/* Each system call of the worker's is a segment of its own here. */
+static void test_references_leave_together(void **state)
+{
+    (void)state;
+    const uint8_t *memory;
+    uint64_t size;
+    struct peer peer = peer_mapped(&memory, &size);
+    uint32_t before;
+    for (int again = 0; again < 2; again++) { /* first they may have to be made */
+        before = peer_segments(&peer);
+        peer_get_together(&peer, 0, 3, 8);
+        for (int i = 0; i < 3; i++)
+            free(peer_expect(&peer, WIRE_DATA).payload);
+    }
+    assert_int_equal(peer_segments(&peer) - before, 1);
+    munmap((void *)(uintptr_t)memory, size);
+    peer_close(&peer);
+    check_undisturbed();
+}
+
 static void test_memory_that_was_not_offered(void **state)
 {
     (void)state;
@@ -762,6 +782,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_floods),
         cmocka_unit_test(test_refused_with_a_full_queue),
         cmocka_unit_test(test_rows_in_memory),
+        cmocka_unit_test(test_references_leave_together),
         cmocka_unit_test(test_memory_that_was_not_offered),
         cmocka_unit_test(test_loans_that_are_not_done),
         cmocka_unit_test(test_moved_and_insist),

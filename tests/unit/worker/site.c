@@ -9,6 +9,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -530,6 +532,22 @@ uint64_t peer_get(struct peer *peer, int stream, uint32_t epoch, uint64_t block,
     peer_send(peer, header, payload.bytes, payload.size);
     base_buffer_fini(&payload);
     return header.request;
+}
+
+void peer_get_together(struct peer *peer, int stream, uint64_t blocks, uint16_t to)
+{
+    assert_int_equal(setsockopt(peer->fd, IPPROTO_TCP, TCP_CORK, &(int){1}, sizeof(int)), 0);
+    for (uint64_t block = 0; block < blocks; block++)
+        peer_get(peer, stream, 0, block, to);
+    assert_int_equal(setsockopt(peer->fd, IPPROTO_TCP, TCP_CORK, &(int){0}, sizeof(int)), 0);
+}
+
+uint32_t peer_segments(const struct peer *peer)
+{
+    struct tcp_info info;
+    socklen_t size = sizeof info;
+    assert_int_equal(getsockopt(peer->fd, IPPROTO_TCP, TCP_INFO, &info, &size), 0);
+    return info.tcpi_data_segs_in;
 }
 
 struct peer peer_ready(const struct site *site, int stream)

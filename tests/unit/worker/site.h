@@ -68,6 +68,9 @@ struct peer peer_greeted(const struct site *site);
 void peer_open(struct peer *peer, const struct site *site, int stream, const char *const *fields);
 uint64_t peer_get(struct peer *peer, int stream, uint32_t epoch, uint64_t block, uint16_t to);
 /* HELLO and OPEN done, with all fields. */
+/* Blocks 0 to `blocks` - 1 of epoch 0, in one segment. */
+void peer_get_together(struct peer *peer, int stream, uint64_t blocks, uint16_t to);
+uint32_t peer_segments(const struct peer *peer); /* with data, that have come so far */
 struct peer peer_ready(const struct site *site, int stream);
 /* Receives one frame and checks its type; returns it. */
 struct frame peer_expect(struct peer *peer, enum wire_type type);

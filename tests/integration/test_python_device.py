@@ -2,6 +2,7 @@
 """Batches on a device: the same bits as in ordinary memory, whatever the recipe; ring, streams and lifetimes. MILLRACE_TEST_DEVICE is "host"
 (the twin of a GPU) or "cuda:N"; with MILLRACE_FAKE_CUDA=1 the driver is tests/support/fake_cuda.c. What a device has is read by DLPack, as a
 framework does."""
+import contextlib
 import ctypes
 import gc
 import json
@@ -44,14 +45,36 @@ rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
 USED = b"used_dltensor"
 
 
-def read(place, bytes_):
+class Refused(Exception):
+    """By CUDA."""
+
+
+def ask(driver, name, *arguments):
+    status = getattr(driver, name)(*arguments)
+    if status:
+        raise Refused(name, status)
+
+
+@contextlib.contextmanager
+def within_context(driver):
+    context = ctypes.c_void_p()
+    ask(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), PLACE[1])
+    try:
+        ask(driver, "cuCtxPushCurrent_v2", context)
+        try:
+            yield
+        finally:
+            ask(driver, "cuCtxPopCurrent_v2", ctypes.byref(context))
+    finally:
+        ask(driver, "cuDevicePrimaryCtxRelease_v2", PLACE[1])
+
+
+def read(place, bytes_, device):
     out = ctypes.create_string_buffer(max(bytes_, 1))
-    if CUDA:
+    if device[0] == 2:
         driver = ctypes.CDLL("libcuda.so.1")
-        context = ctypes.c_void_p()
-        assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), PLACE[1]) == 0 and driver.cuCtxPushCurrent_v2(context) == 0
-        assert driver.cuMemcpyDtoH_v2(out, ctypes.c_uint64(place), ctypes.c_size_t(bytes_)) == 0
-        assert driver.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0 and driver.cuDevicePrimaryCtxRelease_v2(PLACE[1]) == 0
+        with within_context(driver):
+            ask(driver, "cuMemcpyDtoH_v2", out, ctypes.c_uint64(place), ctypes.c_size_t(bytes_))
     elif bytes_:
         ctypes.memmove(out, place, bytes_)
     return out.raw[:bytes_]
@@ -74,7 +97,7 @@ class Taken:
 
     def bytes(self):
         """In the order of its memory."""
-        return read(self.pointer, len(self))
+        return read(self.pointer, len(self), self.device)
 
     def drop(self):
         self.managed[0].deleter(self.managed)
@@ -84,17 +107,16 @@ class Streams:
     """Streams of the device, and copies to pinned memory on them: a consumer's work that nobody has waited for."""
 
     def __init__(self, count):
-        self.driver, self.all, self.memory, context = ctypes.CDLL("libcuda.so.1"), [], [], ctypes.c_void_p()
-        self.ask("cuDevicePrimaryCtxRetain", ctypes.byref(context), PLACE[1])
-        self.ask("cuCtxPushCurrent_v2", context)
+        self.driver, self.all, self.memory = ctypes.CDLL("libcuda.so.1"), [], []
+        self.within = within_context(self.driver)
+        self.within.__enter__()
         for _ in range(count):
             stream = ctypes.c_void_p()
             self.ask("cuStreamCreate", ctypes.byref(stream), 1)
             self.all.append(stream.value)
 
     def ask(self, name, *arguments):
-        status = getattr(self.driver, name)(*arguments)
-        assert status == 0, (name, status)
+        ask(self.driver, name, *arguments)
 
     def copy(self, tensor, stream):
         """Of all its bytes: a buffer to be looked at after synchronize()."""
@@ -117,8 +139,7 @@ class Streams:
             self.ask("cuMemFreeHost", place)
         for stream in self.all:
             self.ask("cuStreamDestroy_v2", ctypes.c_void_p(stream))
-        self.ask("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
-        self.ask("cuDevicePrimaryCtxRelease_v2", PLACE[1])
+        self.within.__exit__(None, None, None)
 
 
 def taken(array, **how):
@@ -420,6 +441,56 @@ driver.cuDevicePrimaryCtxGetState(1, ctypes.byref(flags), ctypes.byref(active))
 print(active.value)
 """
         self.assertEqual(self.child(code, RANK="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29501")[:3], [0, 1, 0])
+
+    def failing(self, call, lost, want):
+        """A loader of whose calls of CUDA one fails. What it raised, and how many batches came; each that could be read was right."""
+        loader = self.loader(dtype=None, look_ahead=2, finish=("auto", "gpu", "client")[call % 3])
+        raised, kept, seen, iterator, batch, array = [], [], 0, None, None, None
+        self.fake.fake_cuda_fail(call, lost)
+        while seen < len(want) and len(raised) < 4:
+            try:
+                iterator = iterator or iter(loader)
+                batch = next(iterator)
+            except errors.Error as error:
+                raised.append(type(error))
+                continue
+            for array, bytes_ in zip(batch, want[seen]):
+                for _ in range(2):
+                    try:
+                        tensor = Taken(array)
+                        kept.append(tensor)
+                        self.assertEqual(tensor.bytes(), bytes_, (call, seen))
+                        break
+                    except (errors.InputOutputError, Refused):  # the call that fails was of the consumer; or all do
+                        pass
+            seen += 1
+            while len(kept) > 6:  # three batches: one of them in memory of its own
+                kept.pop(0).drop()
+        del batch, array, iterator
+        failed = self.fake.fake_cuda_failed()
+        loader.close()
+        for tensor in kept:
+            tensor.drop()
+        return failed, raised, seen
+
+    @unittest.skipUnless(FAKE, "failures on demand")
+    def test_any_call_may_fail(self):
+        self.fake = ctypes.CDLL("libcuda.so.1")
+        self.fake.fake_cuda_failed.restype = ctypes.c_bool
+        want = [[taken(a)[3] for a in batch] for batch in self.loader(dtype=None, device=None)]
+        gc.collect()
+        live, told_of, call = self.fake.fake_cuda_live(), 0, 0
+        while call < 2000:
+            call += 1 if call < 60 else 7
+            failed, raised, seen = self.failing(call, False, want)
+            self.assertEqual(seen, len(want), (call, raised))  # whatever failed: the next call went on
+            told_of += bool(raised)
+            self.failing(call, True, want)
+            gc.collect()
+            self.assertEqual(self.fake.fake_cuda_live(), live, call)
+            if not failed:
+                break
+        self.assertGreater(told_of, 20)
 
     def test_after_a_fork(self):
         loader = self.loader()

@@ -318,6 +318,35 @@ class Device(test_python.Python):
         tensor.drop()
         self.assertIn(place, [next(iterator)[0].pointer for _ in range(2)] + [batch[0].pointer for batch in loader])
 
+    @unittest.skipIf(CUDA, "torch would want a GPU")
+    def test_torch(self):
+        try:
+            import torch
+        except ImportError as error:
+            self.skipTest(f"{error} (python3-torch)")
+        want = [[numpy.array(a) for a in batch] for batch in self.loader(dtype=None, device=None)]
+        loader, sums = self.loader(dtype=None, arrays="torch"), []
+        for batch, (images, labels) in zip(loader, want):
+            self.assertTrue((batch[0].numpy() == images).all() and (batch[1].numpy() == labels).all())
+            self.assertEqual(batch.valid.dtype, torch.bool)
+            sums.append(batch[0][:, 0].flatten(1))  # a view of a part: it holds the batch
+        self.assertEqual(loader.stats()["held"], 3)
+        self.assertEqual([s.sum().item() for s in sums], [torch.from_numpy(images[:, 0]).flatten(1).sum().item() for images, _ in want])
+        del batch, sums
+        self.assertEqual(loader.stats()["held"], 0)
+
+    def test_memory_is_flat_on_a_device(self):
+        loader = self.loader(batch_size=20, dtype=None)
+        for epoch in range(30):
+            for images, labels in loader:
+                Taken(images).drop()
+            if epoch == 10:
+                gc.collect()
+                before, files = test_python.resident_bytes(), len(os.listdir("/proc/self/fd"))
+        gc.collect()
+        self.assertLess(test_python.resident_bytes() - before, 4 << 20)
+        self.assertEqual(len(os.listdir("/proc/self/fd")), files)
+
     def test_arrays_dropped_on_other_threads(self):
         loader = self.loader(dtype=None)
         want = [taken(images)[3] for images, _ in self.loader(dtype=None, device=None)]

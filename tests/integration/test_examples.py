@@ -81,6 +81,7 @@ class Examples(unittest.TestCase):
     def test_train_classifier(self):
         """Really trained; and a run that was interrupted ends where the whole one does."""
         text = self.run_here("train_classifier.py", "--epochs", 6, "--reach", 0.5)
+        self.assertEqual(self.run_here("train_classifier.py", "--epochs", 1, "--device", "host").splitlines()[0], text.splitlines()[0])
         told = re.findall(r"^epoch \d: .*accuracy \d+%$", text, re.M)
         self.assertEqual(len(told), 6, text)
         checkpoint = os.path.join(self.folder, "checkpoint")

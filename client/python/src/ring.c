@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #define ALIGN 64
+#define STREAM_LEGACY ((void *)1) /* as CUDA has them */
+#define STREAM_PER_THREAD ((void *)2)
 
 struct python_ring {
     atomic_int refs; /* of the job, and of each loan */
@@ -284,8 +286,11 @@ enum mr_code python_ring_submit(struct python_ring *ring, struct mr_batch *batch
     return MR_OK;
 }
 
+/* The per-thread default stream is another one on whichever thread drops the batch; the legacy one comes after those of all threads. */
 static enum mr_code remember(struct python_loan *loan, void *stream, struct mr_error *error)
 {
+    if (stream == STREAM_PER_THREAD)
+        stream = STREAM_LEGACY;
     for (uint32_t i = 0; i < loan->stream_count; i++)
         if (loan->streams[i] == stream)
             return MR_OK;

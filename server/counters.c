@@ -3,12 +3,13 @@
 #include "server/server.h"
 
 #include "base/grow.h"
+#include "base/hash.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNTERS_MAX = 256, TEXT_MAX = 128 };
+enum { COUNTERS_MAX = 256, NAMES_MAX = 4096, TEXT_MAX = 128 }; /* of a worker, of all */
 
 struct counter {
     char name[TEXT_MAX], labels[TEXT_MAX];
@@ -115,45 +116,110 @@ double server_counters_sum(const struct server *server, uint64_t worker, const c
     return sum;
 }
 
-static void print_name(const struct server *server, int first, const struct counter *named,
-                       struct base_buffer *out)
+/* ---- printing: by name, each name's rows in the order of the workers ---- */
+
+struct row {
+    const struct counter *counter;
+    uint64_t worker;
+    size_t next; /* row of this name; 0: the last */
+};
+
+struct name {
+    const char *text; /* NULL: free */
+    size_t first, last;
+};
+
+/* Rows chained by name; names in a hash table at most half full. */
+struct page {
+    struct row *rows; /* from 1 on */
+    struct name *names;
+    size_t row_count, name_count, room;
+};
+
+static bool page_init(struct page *page, const struct server *server)
 {
-    base_buffer_printf(out, "# TYPE %s %s\n", named->name, named->gauge ? "gauge" : "counter");
-    for (int at = first; at < server->counters_count; at++) {
-        const struct server_worker_counters *w = server->counters[at];
-        for (size_t i = 0; i < w->count; i++) {
-            const struct counter *c = &w->counter[i];
-            if (!strcmp(c->name, named->name))
-                base_buffer_printf(out, "%s{worker=\"%" PRIu64 "\"%s%s} %.17g\n", c->name, w->worker,
-                                   c->labels[0] ? "," : "", c->labels, c->value);
-        }
-    }
+    size_t counters = 0;
+    for (int at = 0; at < server->counters_count; at++)
+        counters += server->counters[at]->count;
+    *page = (struct page){.room = 16};
+    while (page->room < 2 * counters && page->room < 2 * NAMES_MAX)
+        page->room *= 2;
+    page->rows = malloc((counters + 1) * sizeof *page->rows);
+    page->names = calloc(page->room, sizeof *page->names);
+    return page->rows && page->names;
 }
 
-/* Whether an earlier row has the name: each is printed once, with all workers' rows. */
-static bool is_printed(const struct server *server, const struct counter *counter)
+static void page_fini(struct page *page)
 {
-    for (int at = 0; at < server->counters_count; at++) {
-        const struct server_worker_counters *w = server->counters[at];
-        for (size_t i = 0; i < w->count; i++) {
-            if (&w->counter[i] == counter)
-                return false;
-            if (!strcmp(w->counter[i].name, counter->name))
-                return true;
-        }
+    free(page->rows);
+    free(page->names);
+}
+
+/* NULL: there are too many already. */
+static struct name *page_name(struct page *page, const char *text)
+{
+    size_t at = base_hash_xxh3(text, strlen(text)) % page->room;
+    while (page->names[at].text && strcmp(page->names[at].text, text) != 0)
+        at = (at + 1) % page->room;
+    if (!page->names[at].text && page->name_count == NAMES_MAX)
+        return NULL;
+    if (!page->names[at].text) {
+        page->names[at].text = text;
+        page->name_count++;
     }
-    return false;
+    return &page->names[at];
+}
+
+static void page_add(struct page *page, const struct counter *counter, uint64_t worker)
+{
+    struct name *name = page_name(page, counter->name);
+    if (!name)
+        return;
+    page->rows[++page->row_count] = (struct row){counter, worker, 0};
+    if (name->last)
+        page->rows[name->last].next = page->row_count;
+    else
+        name->first = page->row_count;
+    name->last = page->row_count;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct name *x = a, *y = b;
+    if (!x->text || !y->text)
+        return (y->text != NULL) - (x->text != NULL);
+    return strcmp(x->text, y->text);
+}
+
+static void print_name(const struct page *page, const struct name *name, struct base_buffer *out)
+{
+    const struct row *row = &page->rows[name->first];
+    base_buffer_printf(out, "# TYPE %s %s\n", name->text, row->counter->gauge ? "gauge" : "counter");
+    for (size_t at = name->first; at; at = row->next) {
+        row = &page->rows[at];
+        const struct counter *c = row->counter;
+        base_buffer_printf(out, "%s{worker=\"%" PRIu64 "\"%s%s} %.17g\n", c->name, row->worker,
+                           c->labels[0] ? "," : "", c->labels, c->value);
+    }
 }
 
 void server_counters_print(const struct server *server, struct base_buffer *out)
 {
+    struct page page;
+    if (!page_init(&page, server)) {
+        out->failed = true;
+        page_fini(&page);
+        return;
+    }
     for (int at = 0; at < server->counters_count; at++) {
         const struct server_worker_counters *w = server->counters[at];
-        for (size_t i = 0; i < w->count; i++) {
-            if (!is_printed(server, &w->counter[i]))
-                print_name(server, at, &w->counter[i], out);
-        }
+        for (size_t i = 0; i < w->count; i++)
+            page_add(&page, &w->counter[i], w->worker);
     }
+    qsort(page.names, page.room, sizeof *page.names, compare_names);
+    for (size_t i = 0; i < page.name_count; i++)
+        print_name(&page, &page.names[i], out);
+    page_fini(&page);
 }
 
 void server_counters_fini(struct server *server)

@@ -28,33 +28,11 @@ static const struct {
                       "| finish: ToDtype(dtype=float32) Normalize Layout(order=NCHW)"},
 };
 
-static const struct {
-    const char *name;
-    size_t bytes;
-} dtypes[] = {
-    [0] = {"unknown", 0},
-    [SCHEDULER_U8] = {"uint8", 1},
-    [SCHEDULER_I32] = {"int32", 4},
-    [SCHEDULER_I64] = {"int64", 8},
-    [SCHEDULER_F32] = {"float32", 4},
-    [SCHEDULER_F16] = {"float16", 2},
-    [SCHEDULER_BF16] = {"bfloat16", 2},
-};
-
-static size_t dtype_index(enum scheduler_dtype dtype)
-{
-    size_t index = (size_t)dtype;
-    return index < sizeof dtypes / sizeof dtypes[0] ? index : 0;
-}
-
 size_t scheduler_dtype_bytes(enum scheduler_dtype dtype)
 {
-    return dtypes[dtype_index(dtype)].bytes;
-}
-
-const char *scheduler_dtype_name(enum scheduler_dtype dtype)
-{
-    return dtypes[dtype_index(dtype)].name;
+    static const size_t bytes[] = {[SCHEDULER_U8] = 1,  [SCHEDULER_I32] = 4, [SCHEDULER_I64] = 8,
+                                   [SCHEDULER_F32] = 4, [SCHEDULER_F16] = 2, [SCHEDULER_BF16] = 2};
+    return (size_t)dtype < sizeof bytes / sizeof *bytes ? bytes[dtype] : 0;
 }
 
 static struct scheduler_op *section_ops(struct scheduler_pipeline *pipeline, enum scheduler_section section,

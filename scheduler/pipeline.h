@@ -41,7 +41,6 @@ enum scheduler_dtype {
     SCHEDULER_BF16 = 6
 };
 size_t scheduler_dtype_bytes(enum scheduler_dtype dtype);
-const char *scheduler_dtype_name(enum scheduler_dtype dtype); /* numpy's: "uint8", "int64", "float32" */
 
 enum scheduler_op_kind {
     SCHEDULER_OP_DECODE,              /* exif (ignore), max_pixels */

@@ -87,11 +87,6 @@ enum base_code scheduler_stream_seal(struct scheduler_stream *stream, struct bas
     return BASE_OK;
 }
 
-uint32_t scheduler_stream_epoch_key(const struct scheduler_stream *stream, uint32_t epoch)
-{
-    return stream->uses_epoch ? epoch : 0;
-}
-
 uint64_t scheduler_stream_blocks(const struct scheduler_stream *stream)
 {
     uint64_t rows = stream->pipeline.block_rows;

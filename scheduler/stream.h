@@ -32,8 +32,6 @@ uint64_t scheduler_stream_default_seed(const uint8_t dataset_version[BASE_SHA256
  * fingerprint. Refuses text that is not canonical or not parsable. */
 enum base_code scheduler_stream_seal(struct scheduler_stream *stream, struct base_error *error);
 
-/* Epoch as it enters keys: 0 when the stream does not use it. */
-uint32_t scheduler_stream_epoch_key(const struct scheduler_stream *stream, uint32_t epoch);
 /* Of an epoch; the last may be short. */
 uint64_t scheduler_stream_blocks(const struct scheduler_stream *stream);
 uint32_t scheduler_stream_block_rows(const struct scheduler_stream *stream, uint64_t block);

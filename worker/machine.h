@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the worker's machine (worker/core.h), shared by core.c, block.c, request.c and session.c and
- * share.c only. */
+/* The inside of the worker's machine (worker/core.h), for its own files only: core.c, block.c, request.c, session.c, share.c,
+ * siblings.c. */
 #ifndef WORKER_MACHINE_H
 #define WORKER_MACHINE_H
 

@@ -327,7 +327,7 @@ static enum base_code read_batches(struct cli_proof *proof, size_t index, struct
 enum base_code cli_proof_open(struct cli_proof *proof, const char *const *paths, size_t count,
                               struct base_error *error)
 {
-    *proof = (struct cli_proof){.paths = paths, .path_count = count};
+    *proof = (struct cli_proof){.paths = paths};
     proof->words = calloc(CLI_PROOF_WORDS_MAX, sizeof *proof->words);
     enum base_code code = proof->words ? BASE_OK : no_memory(error);
     for (size_t i = 0; i < count && code == BASE_OK; i++)

@@ -71,7 +71,6 @@ struct cli_proof_step {
 
 struct cli_proof {
     const char *const *paths;
-    size_t path_count;
     struct cli_proof_start *starts; /* in order of generations once sealed */
     size_t start_count;
     struct cli_proof_group *groups;

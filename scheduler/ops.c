@@ -54,6 +54,7 @@ static const struct scheduler_arg_row resize_args[] = {NEEDED("size", 1, SIDE_MA
 static const struct scheduler_arg_row center_args[] = {NEEDED("size", 1, SIDE_MAX, 224), END};
 static const struct scheduler_arg_row flip_args[] = {REAL("p", 0, 1, 0.5), END};
 static const struct scheduler_arg_row views_args[] = {NEEDED("count", 2, SCHEDULER_PIPELINE_VIEWS, 2), END};
+static const struct scheduler_arg_row mask_args[] = {INTEGER("fill", 0, 255, 0), END};
 static const struct scheduler_arg_row encoded_args[] = {NEEDED("max_bytes", 1, ENCODED_MAX_BYTES, 1048576),
                                                         END};
 static const struct scheduler_arg_row dtype_args[] = {WORD("dtype", dtype_words, 1), END};
@@ -80,7 +81,8 @@ static const struct scheduler_op_row rows[SCHEDULER_OP_KINDS] = {
     [SCHEDULER_OP_CENTER_CROP] = {"CenterCrop", 1, SCHEDULER_SAMPLE, 3, false, center_args},
     [SCHEDULER_OP_RANDOM_HORIZONTAL_FLIP] = {"RandomHorizontalFlip", 1, SCHEDULER_SAMPLE, 4, true, flip_args},
     [SCHEDULER_OP_VIEWS] = {"Views", 1, SCHEDULER_SAMPLE, 5, false, views_args},
-    [SCHEDULER_OP_ENCODED] = {"Encoded", 1, SCHEDULER_SAMPLE, 6, false, encoded_args},
+    [SCHEDULER_OP_MASK] = {"Mask", 1, SCHEDULER_SAMPLE, 6, false, mask_args},
+    [SCHEDULER_OP_ENCODED] = {"Encoded", 1, SCHEDULER_SAMPLE, 7, false, encoded_args},
     [SCHEDULER_OP_TO_DTYPE] = {"ToDtype", 1, SCHEDULER_FINISH, 1, false, dtype_args},
     [SCHEDULER_OP_NORMALIZE] = {"Normalize", 1, SCHEDULER_FINISH, 2, false, normalize_args},
     [SCHEDULER_OP_LAYOUT] = {"Layout", 1, SCHEDULER_FINISH, 3, false, layout_args},

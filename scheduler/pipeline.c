@@ -267,7 +267,9 @@ static const struct {
     const char *key;
     enum scheduler_op_kind kind;
     const char *without; /* the value that means: no such op. NULL: none */
-} added[] = {{"keep_encoded", SCHEDULER_OP_ENCODED, NULL}, {"views", SCHEDULER_OP_VIEWS, "1"}};
+} added[] = {{"keep_encoded", SCHEDULER_OP_ENCODED, NULL},
+             {"views", SCHEDULER_OP_VIEWS, "1"},
+             {"mask", SCHEDULER_OP_MASK, NULL}};
 
 /* Gives that op its value, and a place before those of higher rank if it does not stand there yet. */
 static enum base_code set_added(struct scheduler_pipeline *pipeline, int option, const char *value,
@@ -391,6 +393,7 @@ static enum base_code check_views(struct scheduler_pipeline *pipeline, struct ba
     for (int i = 0; i < pipeline->sample_count; i++)
         pipeline->uses_randomness |= scheduler_ops_row(pipeline->sample[i].kind)->random;
     pipeline->views = views ? (uint32_t)views->args[0] : 1;
+    pipeline->mask = find_op(pipeline->sample, pipeline->sample_count, SCHEDULER_OP_MASK) != NULL;
     if (views && !pipeline->uses_randomness)
         return base_error_set(error, BASE_INVALID,
                               "pipeline: section sample: Views: no op draws, all views would be the same");
@@ -427,6 +430,11 @@ static enum base_code check_batch(const struct scheduler_pipeline *pipeline, str
             error, BASE_INVALID,
             "pipeline: section batch: %s needs ToDtype with a float dtype in section finish",
             scheduler_op_name(pipeline->batch[0].kind));
+    bool mixes = find_op(pipeline->batch, pipeline->batch_count, SCHEDULER_OP_MIX_UP) ||
+                 find_op(pipeline->batch, pipeline->batch_count, SCHEDULER_OP_CUT_MIX);
+    if (mixes && pipeline->mask)
+        return base_error_set(error, BASE_INVALID,
+                              "pipeline: section batch: MixUp and CutMix mix labels, not masks");
     return BASE_OK;
 }
 
@@ -461,6 +469,8 @@ static void derive(struct scheduler_pipeline *pipeline, int64_t side)
     add_field(pipeline, "label", SCHEDULER_I64, 0, NULL);
     add_view_field(pipeline, "box", SCHEDULER_I32, 1, (int64_t[]){4});
     add_view_field(pipeline, "flip", SCHEDULER_U8, 0, (int64_t[]){0});
+    if (pipeline->mask)
+        add_view_field(pipeline, "mask", SCHEDULER_U8, 2, (int64_t[]){side, side});
     const struct scheduler_op *encoded =
         find_op(pipeline->sample, pipeline->sample_count, SCHEDULER_OP_ENCODED);
     if (encoded) {

@@ -9,14 +9,14 @@
  *   op       := Name ['@' version] ['(' [key=value (',' key=value)*] ')']
  * Canonical: sections in the order sample, finish, batch, each present; every op with its version and all its arguments
  * in table order; numbers in the shortest form that reads back the same (scheduler/number.h), whatever the locale.
- * sample := Decode [Resize] (RandomResizedCrop | CenterCrop) [RandomHorizontalFlip] [Views] [Encoded], without Resize before
+ * sample := Decode [Resize] (RandomResizedCrop | CenterCrop) [RandomHorizontalFlip] [Views] [Mask] [Encoded], without Resize before
  * RandomResizedCrop, and Views only where something is drawn; finish := [ToDtype] [Normalize] [Layout]; batch := [RandomErasing] [MixUp] [CutMix], and needs a float
- * ToDtype. `size` and `max_bytes` must be said.
+ * ToDtype; MixUp and CutMix not beside Mask. `size` and `max_bytes` must be said.
  *   sample: Decode@1(exif=ignore,max_pixels=134217728) RandomResizedCrop@1(...) ... | finish: ... | batch:
  *
  * Options (KEY=VALUE beside a preset or text) set an argument of every op that has it: resize_order=pillow13, size=192,
  * keep_encoded=BYTES (adds Encoded(max_bytes=BYTES): the file's bytes as the ragged field `encoded`), views=K (adds
- * Views(count=K); 1: takes it away, so that one view is one text).
+ * Views(count=K); 1: takes it away, so that one view is one text), mask=FILL (adds Mask(fill=FILL)).
  */
 #ifndef SCHEDULER_PIPELINE_H
 #define SCHEDULER_PIPELINE_H
@@ -49,6 +49,7 @@ enum scheduler_op_kind {
     SCHEDULER_OP_CENTER_CROP,         /* size */
     SCHEDULER_OP_RANDOM_HORIZONTAL_FLIP, /* p */
     SCHEDULER_OP_VIEWS,                  /* count: each view has its own draws (docs/adr/0010) */
+    SCHEDULER_OP_MASK,                   /* fill (outside the image) */
     SCHEDULER_OP_ENCODED,                /* max_bytes */
     SCHEDULER_OP_TO_DTYPE,               /* finish: dtype uint8|float32|float16|bfloat16 */
     SCHEDULER_OP_NORMALIZE,              /* finish: mean0..2, std0..2: float32 (x/255-mean)/std */
@@ -86,8 +87,9 @@ struct scheduler_pipeline {
     bool shuffle;         /* the preset's sampler; explicit text: true when a sample op is random */
     bool uses_randomness; /* a sample op draws: seed and epoch enter */
     uint32_t views;       /* of a sample; 1 without Views */
+    bool mask;            /* the dataset must have masks */
     /* made rows: image u8 [H,W,3], label i64 [], box i32 [4] (top, left, height, width in the decoded image), flip u8 [],
-     * then `encoded` u8 [-1] when kept; with Views image, box and flip have one more dim in front. Always all of them; OPEN
+     * then `mask` u8 [H,W] with Mask, `encoded` u8 [-1] when kept; with Views image, box, flip and mask have one more dim in front. Always all of them; OPEN
      * chooses what is sent. */
     struct scheduler_field fields[SCHEDULER_PIPELINE_FIELDS];
     int field_count;

@@ -121,16 +121,17 @@ static void record_destroy(struct server_dataset *dataset)
     if (!dataset)
         return;
     free(dataset->path);
+    free(dataset->masks);
     lines_fini(&dataset->classes);
     lines_fini(&dataset->skipped_names);
     lines_fini(&dataset->changed_names);
     free(dataset);
 }
 
-static struct server_dataset *record_create(const char *name, const char *path)
+static struct server_dataset *record_create(const char *name, const struct server_dataset_place *place)
 {
     struct server_dataset *dataset = calloc(1, sizeof *dataset);
-    if (!dataset || !(dataset->path = strdup(path))) {
+    if (!dataset || !(dataset->path = strdup(place->path)) || !(dataset->masks = strdup(place->masks))) {
         record_destroy(dataset);
         return NULL;
     }
@@ -155,6 +156,7 @@ static enum base_code save(struct server_datasets *datasets, const struct server
     struct store_dataset record = {
         .name = d->name,
         .path = d->path,
+        .masks = d->masks,
         .state = server_dataset_state_name(d->state),
         .error = d->error,
         .items = d->items,
@@ -190,7 +192,8 @@ static void load(void *context, const struct store_dataset *from)
 {
     struct loading *loading = context;
     static const uint8_t none[BASE_SHA256_BYTES];
-    struct server_dataset *dataset = record_create(from->name, from->path);
+    struct server_dataset_place place = {from->path, from->masks};
+    struct server_dataset *dataset = record_create(from->name, &place);
     if (!dataset || !lines_split(&dataset->classes, from->classes) ||
         !lines_split(&dataset->skipped_names, from->skipped_names)) {
         record_destroy(dataset);
@@ -272,7 +275,20 @@ const struct server_dataset *server_datasets_find_version(const struct server_da
 
 /* ---- what users ask ---- */
 
-static enum base_code check_names(const char *name, const char *path, struct base_error *error)
+static enum base_code check_path(const char *name, const char *what, const char *path,
+                                 struct base_error *error)
+{
+    if (path[0] != '/' || strlen(path) >= 4096)
+        return base_error_set(error, BASE_INVALID, "dataset %s: %s '%.200s' is not an absolute one", name,
+                              what, path);
+    if (!base_utf8_is_valid(path))
+        return base_error_set(error, BASE_INVALID,
+                              "dataset %s: its %s is not UTF-8: register a link to it that is", name, what);
+    return BASE_OK;
+}
+
+static enum base_code check_names(const char *name, const struct server_dataset_place *place,
+                                  struct base_error *error)
 {
     size_t length = strlen(name);
     if (!length || length >= SERVER_DATASET_NAME_CHARS)
@@ -284,19 +300,16 @@ static enum base_code check_names(const char *name, const char *path, struct bas
                                   "dataset name '%s': only letters, digits, '-', '_' and '.' may stand in it",
                                   name);
     }
-    if (path[0] != '/' || strlen(path) >= 4096)
-        return base_error_set(error, BASE_INVALID, "dataset %s: path '%.200s' is not an absolute one", name,
-                              path);
-    if (!base_utf8_is_valid(path))
-        return base_error_set(error, BASE_INVALID,
-                              "dataset %s: its path is not UTF-8: register a link to it that is", name);
-    return BASE_OK;
+    enum base_code code = check_path(name, "path", place->path, error);
+    return code || !place->masks[0] ? code : check_path(name, "path of masks", place->masks, error);
 }
 
-enum base_code server_datasets_add(struct server_datasets *datasets, const char *name, const char *path,
-                                   struct server_dataset **out, struct base_error *error)
+enum base_code server_datasets_add(struct server_datasets *datasets, const char *name,
+                                   const struct server_dataset_place *place, struct server_dataset **out,
+                                   struct base_error *error)
 {
-    enum base_code code = check_names(name, path, error);
+    const char *path = place->path;
+    enum base_code code = check_names(name, place, error);
     if (code)
         return code;
     struct server_dataset *dataset = server_datasets_find(datasets, name);
@@ -315,8 +328,14 @@ enum base_code server_datasets_add(struct server_datasets *datasets, const char 
         return base_error_set(error, BASE_BUSY,
                               "dataset %s: there are %d datasets, the most that one server keeps", name,
                               DATASETS_MAX);
-    if (fresh && !(dataset = record_create(name, path)))
+    char *masks = fresh ? NULL : strdup(place->masks);
+    if (fresh ? !(dataset = record_create(name, place)) : !masks)
         return base_error_set(error, BASE_NO_MEMORY, "dataset %s: no memory", name);
+    bool other = masks && strcmp(masks, dataset->masks) != 0;
+    if (masks) {
+        free(dataset->masks);
+        dataset->masks = masks;
+    }
     if (!dataset->has_version)
         dataset->state = SERVER_DATASET_INDEXING;
     dataset->error[0] = 0;
@@ -327,7 +346,7 @@ enum base_code server_datasets_add(struct server_datasets *datasets, const char 
         insert(datasets, dataset);
     if (code)
         return code;
-    if (!dataset->index.id)
+    if (!dataset->index.id || other)
         order_new(datasets, &dataset->index);
     *out = dataset;
     return BASE_OK;

@@ -39,7 +39,7 @@ struct server_order {
 
 struct server_dataset {
     char name[SERVER_DATASET_NAME_CHARS];
-    char *path;
+    char *path, *masks; /* masks "": none */
     enum server_dataset_state state;
     char error[BASE_ERROR_TEXT_BYTES];
     bool has_version;
@@ -69,10 +69,15 @@ struct server_dataset *server_datasets_find(const struct server_datasets *datase
 const struct server_dataset *server_datasets_find_version(const struct server_datasets *datasets,
                                                           const uint8_t version[BASE_SHA256_BYTES]);
 
-/* Registers, or indexes once more when the name has this path already. EXISTS: another path, and
+/* What `dataset add` says of it. */
+struct server_dataset_place {
+    const char *path, *masks; /* masks "": none */
+};
+/* Registers, or indexes once more when the name has this path already, with these masks. EXISTS: another path, and
  * not one that failed. */
-enum base_code server_datasets_add(struct server_datasets *datasets, const char *name, const char *path,
-                                   struct server_dataset **dataset, struct base_error *error);
+enum base_code server_datasets_add(struct server_datasets *datasets, const char *name,
+                                   const struct server_dataset_place *place, struct server_dataset **dataset,
+                                   struct base_error *error);
 enum base_code server_datasets_remove(struct server_datasets *datasets, const char *name,
                                       struct base_error *error);
 /* Orders a comparison with the source; done when verify_done rises. */

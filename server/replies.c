@@ -164,6 +164,7 @@ static Millrace__V1__IndexOrder *index_order(struct server_arena *arena, const s
     order->order = verify ? dataset->verify.id : dataset->index.id;
     order->dataset = server_arena_text(arena, dataset->name);
     order->path = dataset->path;
+    order->masks = dataset->masks;
     order->verify = verify;
     if (verify)
         order->version = view(dataset->version, BASE_SHA256_BYTES);
@@ -435,6 +436,7 @@ Millrace__V1__DatasetInfo *server_replies_dataset(struct server_arena *arena, co
         return NULL;
     info->name = server_arena_text(arena, dataset->name);
     info->path = dataset->path;
+    info->masks = dataset->masks;
     info->state = server_arena_text(arena, server_dataset_state_name(dataset->state));
     info->error = server_arena_text(arena, dataset->error);
     info->items = dataset->items;

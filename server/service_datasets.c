@@ -56,7 +56,8 @@ static void on_add(void *context, struct rpc_call *call, const ProtobufCMessage 
     const Millrace__V1__DatasetAdd *add = (const Millrace__V1__DatasetAdd *)message;
     struct server_dataset *dataset;
     struct base_error error;
-    if (server_datasets_add(server->datasets, add->name, add->path, &dataset, &error))
+    struct server_dataset_place place = {add->path, add->masks};
+    if (server_datasets_add(server->datasets, add->name, &place, &dataset, &error))
         server_answer_error(server, call, &error);
     else
         server_park_add(server->park, base_clock_now_ns(), add->wait_ms,

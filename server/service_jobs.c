@@ -41,6 +41,11 @@ static enum base_code open_job(struct server *server, const Millrace__V1__JobOpe
             error, dataset->state == SERVER_DATASET_FAILED ? BASE_INVALID : BASE_UNAVAILABLE,
             "dataset %s is %s%s%s", dataset->name, server_dataset_state_name(dataset->state),
             dataset->error[0] ? ": " : "", dataset->error);
+    if (parts.pipeline.mask && !dataset->masks[0])
+        return base_error_set(
+            error, BASE_INVALID,
+            "dataset %s has no masks, and the pipeline has Mask: `millrace dataset add %s %s --masks FOLDER`",
+            dataset->name, dataset->name, dataset->path);
     memcpy(request.dataset_version, dataset->version, BASE_SHA256_BYTES);
     request.items = dataset->items;
     int64_t now_ns = base_clock_now_ns();

@@ -21,7 +21,7 @@ struct job {
     struct job *next;
     enum state state;
     uint64_t order;
-    char *dataset, *path; /* owned */
+    char *dataset, *path, *masks; /* owned; masks NULL: none */
     bool verify;
     struct worker_dataset *held; /* a reference, of verify */
     struct manifest *manifest;   /* made; owned */
@@ -54,6 +54,7 @@ static void free_job(struct job *job)
     base_buffer_fini(&job->difference.names);
     free(job->dataset);
     free(job->path);
+    free(job->masks);
     free(job);
 }
 
@@ -88,8 +89,9 @@ static void index_folder(struct job *job)
     char made[PATH_MAX], path[PATH_MAX];
     snprintf(made, sizeof made, "%s/manifests/order-%llu.new", options->state_dir,
              (unsigned long long)job->order);
+    struct source_place place = {.path = job->path, .masks = job->masks};
     enum base_code code = source_folder_index(
-        options->roots, job->path, made, worker_chores_cancel(options->chores), job->version, &job->error);
+        options->roots, &place, made, worker_chores_cancel(options->chores), job->version, &job->error);
     if (code != BASE_OK)
         return;
     worker_holdings_path(options->state_dir, job->version, path, sizeof path);
@@ -156,7 +158,8 @@ static void begin(struct worker_indexing *indexing, const Millrace__V1__IndexOrd
     base_buffer_init(&job->difference.names);
     job->dataset = strdup(order->dataset);
     job->path = strdup(order->path);
-    if (!job->dataset || !job->path) {
+    job->masks = order->masks[0] ? strdup(order->masks) : NULL;
+    if (!job->dataset || !job->path || (order->masks[0] && !job->masks)) {
         free_job(job);
         return;
     }

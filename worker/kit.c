@@ -19,6 +19,8 @@ enum base_code worker_kit_create(struct worker_kit **out, const struct scheduler
         return base_error_set(error, BASE_CONFLICT, "stream of %llu items, but the manifest of %s has %llu",
                               (unsigned long long)stream->items, dataset->name,
                               (unsigned long long)dataset->items);
+    if (stream->pipeline.mask && !manifest_masks(dataset->folder.manifest))
+        return base_error_set(error, BASE_INVALID, "dataset %s has no masks", dataset->name);
     struct worker_kit *kit = calloc(1, sizeof *kit);
     if (!kit)
         return base_error_set(error, BASE_NO_MEMORY, "stream");

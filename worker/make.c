@@ -386,8 +386,9 @@ static void run_read(struct base_task *task, int thread)
     if (!atomic_load(&making->read_failed)) {
         if (worker_rows_read(making->rows, read->row, &error) == BASE_OK) {
             base_metric_add(&make->metrics[WORKER_METRIC_READ_ITEMS], 1);
-            base_metric_add(&make->metrics[WORKER_METRIC_READ_BYTES],
-                            (int64_t)making->rows->row[read->row].size_bytes);
+            base_metric_add(
+                &make->metrics[WORKER_METRIC_READ_BYTES],
+                (int64_t)(making->rows->row[read->row].size_bytes + making->rows->row[read->row].mask_bytes));
         } else {
             note_unavailable(making, &error);
             atomic_store(&making->read_failed, true);

@@ -60,6 +60,8 @@ struct worker_rows *worker_rows_create(const struct worker_rows_block *blocks, u
     rows->block_count = block_count;
     rows->epoch = epoch;
     rows->count = count;
+    for (uint32_t b = 0; b < block_count; b++)
+        rows->masks |= blocks[b].kit->stream.pipeline.mask;
     for (size_t i = 0; i < total; i++) {
         struct worker_row *row = &rows->row[i];
         row->position = first + i / block_count;
@@ -69,10 +71,17 @@ struct worker_rows *worker_rows_create(const struct worker_rows_block *blocks, u
     return rows;
 }
 
+static void free_raw(struct worker_row *row)
+{
+    free(row->bytes);
+    free(row->mask);
+    row->bytes = row->mask = NULL;
+}
+
 void worker_rows_destroy(struct worker_rows *rows)
 {
     for (size_t i = 0; rows && i < (size_t)rows->block_count * rows->count; i++)
-        free(rows->row[i].bytes);
+        free_raw(&rows->row[i]);
     free(rows);
 }
 
@@ -88,21 +97,25 @@ static const struct worker_row *lender_of(const struct worker_rows *rows, uint32
     return NULL;
 }
 
-static enum base_code look_up_item(const struct worker_dataset *dataset, struct worker_row *row,
+static enum base_code look_up_item(const struct worker_rows *rows, struct worker_row *row,
                                    uint64_t item_max_bytes, struct base_error *error)
 {
+    const struct worker_dataset *dataset = rows->blocks[0].kit->dataset;
     struct manifest_entry entry;
     enum base_code code = manifest_entry(dataset->manifest, row->used_item, &entry, error);
     if (code != BASE_OK)
         return base_error_prefix(error, code, "dataset %s, item %llu", dataset->name,
                                  (unsigned long long)row->used_item);
-    if (entry.size_bytes > item_max_bytes)
+    uint64_t mask_bytes = rows->masks ? entry.mask_size_bytes : 0;
+    uint64_t size_bytes = entry.size_bytes > mask_bytes ? entry.size_bytes : mask_bytes;
+    if (size_bytes > item_max_bytes)
         return base_error_set(error, BASE_TOO_LARGE,
                               "dataset %s: %.300s: %llu bytes are over the %llu that this worker may read "
                               "of an item (--raw)",
-                              dataset->name, entry.name, (unsigned long long)entry.size_bytes,
+                              dataset->name, entry.name, (unsigned long long)size_bytes,
                               (unsigned long long)item_max_bytes);
     row->size_bytes = entry.size_bytes;
+    row->mask_bytes = mask_bytes;
     row->label = entry.label;
     return BASE_OK;
 }
@@ -123,10 +136,10 @@ enum base_code worker_rows_look_up(struct worker_rows *rows, uint64_t item_max_b
             row->label = lender->label;
             continue;
         }
-        enum base_code code = look_up_item(rows->blocks[0].kit->dataset, row, item_max_bytes, error);
+        enum base_code code = look_up_item(rows, row, item_max_bytes, error);
         if (code != BASE_OK)
             return code;
-        *size_bytes += row->size_bytes;
+        *size_bytes += row->size_bytes + row->mask_bytes;
         rows->reads++;
     }
     return BASE_OK;
@@ -137,11 +150,15 @@ enum base_code worker_rows_read(struct worker_rows *rows, uint32_t index, struct
     const struct worker_dataset *dataset = rows->blocks[0].kit->dataset;
     struct worker_row *row = &rows->row[index];
     row->bytes = malloc(row->size_bytes > 0 ? row->size_bytes : 1);
-    if (!row->bytes)
+    row->mask = rows->masks ? malloc(row->mask_bytes > 0 ? row->mask_bytes : 1) : NULL;
+    if (!row->bytes || (rows->masks && !row->mask))
         return base_error_set(error, BASE_NO_MEMORY, "dataset %s, item %llu: %llu raw bytes", dataset->name,
-                              (unsigned long long)row->used_item, (unsigned long long)row->size_bytes);
+                              (unsigned long long)row->used_item,
+                              (unsigned long long)(row->size_bytes + row->mask_bytes));
     enum base_code code =
         source_folder_read(&dataset->folder, row->used_item, row->bytes, &row->size_bytes, error);
+    if (code == BASE_OK && rows->masks)
+        code = source_folder_read_mask(&dataset->folder, row->used_item, row->mask, &row->mask_bytes, error);
     if (code != BASE_OK)
         return base_error_prefix(error, code, "dataset %s", dataset->name);
     row->state = WORKER_ROW_READ;
@@ -183,6 +200,8 @@ static void add_sharer(struct sharers *sharers, struct worker_rows *rows, uint32
         .row = out,
         .input = {.bytes = reader->bytes,
                   .size = reader->size_bytes,
+                  .mask = reader->mask,
+                  .mask_size = reader->mask_bytes,
                   .label = row->label,
                   .sample_key =
                       base_philox_sample_key(kit->stream.seed, row->used_item, rows->epoch, row->occurrence),
@@ -242,8 +261,7 @@ enum base_code worker_rows_make(struct worker_rows *rows, uint32_t position, str
                 add_sharer(&sharers, rows, other, reader);
         }
         code = make_shared(rows, &sharers, work, error);
-        free(reader->bytes);
-        reader->bytes = NULL;
+        free_raw(reader);
     }
     return code;
 }

@@ -27,6 +27,8 @@ struct worker_row {
     int tries;
     uint8_t *bytes; /* raw; owned */
     uint64_t size_bytes;
+    uint8_t *mask; /* where a pipeline has Mask; raw; owned */
+    uint64_t mask_bytes;
     int64_t label;
     uint32_t ragged_length[SCHEDULER_PIPELINE_FIELDS];
 };
@@ -39,6 +41,7 @@ struct worker_rows_block {
 struct worker_rows {
     struct worker_rows_block blocks[PIPELINE_SIBLINGS];
     uint32_t block_count, epoch, count; /* count: of positions */
+    bool masks;                         /* one of the pipelines has Mask: an item is read with its mask */
     uint32_t wanted, reads;             /* rows that are not DONE; of those, after a look-up: to be read */
     struct worker_row row[];            /* worker_rows_at; block_count * count */
 };
@@ -59,7 +62,7 @@ void worker_rows_destroy(struct worker_rows *rows); /* with raw bytes that are l
  * to be read. TOO_LARGE: one of them is over `item_max_bytes`, and is named. */
 enum base_code worker_rows_look_up(struct worker_rows *rows, uint64_t item_max_bytes, uint64_t *size_bytes,
                                    struct base_error *error);
-/* Reads the item of rows->row[index], which is WANTED and does not borrow. Blocks: I/O threads. */
+/* Reads the item, and its mask, of rows->row[index], which is WANTED and does not borrow. Blocks: I/O threads. */
 enum base_code worker_rows_read(struct worker_rows *rows, uint32_t index, struct base_error *error);
 
 struct worker_rows_work {

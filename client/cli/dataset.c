@@ -16,6 +16,7 @@ enum { WAIT_SLICE_MS = 20000, POLL_US = 100000, SPREAD_MS = 3000 };
 struct options {
     struct cli_common common;
     int64_t wait_ms;
+    const char *masks;
     bool skipped, bad;
 };
 
@@ -24,6 +25,10 @@ static const struct base_option table[] = {
     {"wait-ms", BASE_OPTION_INT, "3600000", "MS",
      "add, verify: longest wait until it is done; 0: do not wait", offsetof(struct options, wait_ms), 0,
      INT32_MAX},
+    {"masks", BASE_OPTION_TEXT, NULL, "FOLDER",
+     "add: each item has a mask there, by the same name but the suffix .png (the pipeline's op Mask makes "
+     "the field)",
+     offsetof(struct options, masks), 0, 0},
     {"skipped", BASE_OPTION_BOOL, NULL, NULL, "show: list the files left out",
      offsetof(struct options, skipped), 0, 0},
     {"bad", BASE_OPTION_BOOL, NULL, NULL, "show: list the samples found bad", offsetof(struct options, bad),
@@ -116,6 +121,7 @@ static enum base_code add(const struct options *options, const char *name, const
     int64_t deadline_ns = base_clock_deadline_ns(options->wait_ms);
     request.name = (char *)(uintptr_t)name;
     request.path = (char *)(uintptr_t)path;
+    request.masks = (char *)(uintptr_t)(options->masks ? options->masks : "");
     request.wait_ms = (uint32_t)slice_ms;
     enum base_code code =
         cli_call(&options->common,
@@ -144,15 +150,26 @@ static void print_added(const Millrace__V1__DatasetInfo *info)
         fprintf(stderr, "not served by %s\n", info->worker_errors[i]);
 }
 
-static int run_add(const struct options *options, const char *name, const char *given_path)
+static void make_absolute(const char *given, char path[2 * PATH_MAX])
 {
-    char path[PATH_MAX * 2], folder[PATH_MAX];
+    char folder[PATH_MAX];
+    if (given[0] == '/' || !getcwd(folder, sizeof folder))
+        snprintf(path, 2 * PATH_MAX, "%s", given);
+    else
+        snprintf(path, 2 * PATH_MAX, "%s/%s", folder, given);
+}
+
+static int run_add(const struct options *given, const char *name, const char *given_path)
+{
+    char path[PATH_MAX * 2], masks[PATH_MAX * 2];
+    struct options absolute = *given, *options = &absolute;
     struct base_error error;
     Millrace__V1__DatasetInfo *info = NULL;
-    if (given_path[0] == '/' || !getcwd(folder, sizeof folder))
-        snprintf(path, sizeof path, "%s", given_path);
-    else
-        snprintf(path, sizeof path, "%s/%s", folder, given_path);
+    make_absolute(given_path, path);
+    if (given->masks) {
+        make_absolute(given->masks, masks);
+        absolute.masks = masks;
+    }
     enum base_code code = add(options, name, path, &info, &error);
     if (code == BASE_OK && strcmp(info->state, "failed") == 0)
         code = base_error_set(&error, BASE_INVALID, "%s", info->error);
@@ -226,6 +243,8 @@ static void print_info(const struct options *options, const Millrace__V1__Datase
         base_hash_to_hex(info->version.data, BASE_SHA256_BYTES, version);
     printf("name      %s\n", info->name);
     printf("path      %s\n", cli_clean(info->path, clean, sizeof clean));
+    if (*info->masks)
+        printf("masks     %s\n", cli_clean(info->masks, clean, sizeof clean));
     printf("state     %s%s%s\n", info->state, *info->error ? ": " : "",
            cli_clean(info->error, clean, sizeof clean));
     printf("version   %s\n", version);

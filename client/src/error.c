@@ -7,8 +7,8 @@
 /* enum pipeline_verdict's bad ones: the numbers travel in rows, so they are fixed. */
 enum { CAUSE_FIRST = 16 };
 static const char *const causes[] = {
-    "bad_empty",  "bad_format", "bad_unsupported", "bad_pixels",
-    "bad_header", "bad_data",   "bad_truncated",   "bad_row_bytes",
+    "bad_empty", "bad_format",    "bad_unsupported", "bad_pixels", "bad_header",
+    "bad_data",  "bad_truncated", "bad_row_bytes",   "bad_mask",
 };
 
 static void fill(struct mr_error *error, const char *format, va_list args)

@@ -26,6 +26,7 @@ struct manifest {
     struct manifest_pages pages;
     _Atomic uint8_t *verified; /* one a page */
     struct list classes, skipped;
+    char *masks; /* owned */
 };
 
 static enum base_code get_page(void *context, uint64_t index, const uint8_t **bytes, struct base_error *error)
@@ -110,6 +111,21 @@ static enum base_code load_list(struct manifest *m, struct list *list, uint64_t 
     return BASE_OK;
 }
 
+static enum base_code load_masks(struct manifest *m, struct base_error *error)
+{
+    const struct manifest_head *head = &m->pages.head;
+    if (head->masks_bytes == 0)
+        return BASE_OK;
+    if (!(m->masks = malloc(head->masks_bytes)))
+        return base_error_set(error, BASE_NO_MEMORY, "manifest: no memory for names");
+    enum base_code code =
+        manifest_pages_copy(&m->pages, head->masks_at, head->masks_bytes, (uint8_t *)m->masks, error);
+    if (code == BASE_OK &&
+        (m->masks[0] != '/' || strnlen(m->masks, head->masks_bytes) + 1 != head->masks_bytes))
+        code = base_error_set(error, BASE_CORRUPT, "manifest: the folder of the masks is damaged");
+    return code;
+}
+
 enum base_code manifest_open(struct manifest **manifest, const char *path, const uint8_t *version,
                              struct base_error *error)
 {
@@ -125,6 +141,8 @@ enum base_code manifest_open(struct manifest **manifest, const char *path, const
         code = load_list(m, &m->classes, head->classes_at, head->classes_bytes, head->classes, error);
     if (code == BASE_OK)
         code = load_list(m, &m->skipped, head->skipped_at, head->skipped_bytes, head->skipped_listed, error);
+    if (code == BASE_OK)
+        code = load_masks(m, error);
     if (code != BASE_OK)
         base_error_prefix(error, code, "%s", path);
 cleanup:
@@ -147,6 +165,7 @@ void manifest_close(struct manifest **manifest)
     free(m->classes.names);
     free(m->skipped.text);
     free(m->skipped.names);
+    free(m->masks);
     free((void *)(uintptr_t)m->verified);
     free(m);
 }
@@ -184,6 +203,11 @@ uint64_t manifest_skipped(const struct manifest *manifest)
 const char *manifest_skipped_name(const struct manifest *manifest, uint32_t index)
 {
     return index < manifest->pages.head.skipped_listed ? manifest->skipped.names[index] : NULL;
+}
+
+const char *manifest_masks(const struct manifest *manifest)
+{
+    return manifest->masks;
 }
 
 enum base_code manifest_entry(const struct manifest *manifest, uint64_t index, struct manifest_entry *entry,

@@ -4,8 +4,9 @@
  *
  *   page 0..P-1 of 65,536 bytes each (the last may be shorter):
  *     head     magic, format version, counts, section sizes; the sections follow without gaps
- *     rows     32 bytes an item: size8 mtime_ns8 label4 flags4 name_ref8 (uncompressed, mapped)
- *     classes  sorted names; skipped: the first 1000 names left out
+ *     rows     32 bytes an item: size8 mtime_ns8 label4 flags4 name_ref8 (uncompressed, mapped); 48 where items have masks: then
+ *              the mask's size8 mtime_ns8 follow
+ *     classes  sorted names; skipped: the first 1000 names left out; masks: the folder that they lie in
  *     names    zstd frames of 256 names each, and an index of frames
  *   page table   SHA-256 of every page
  *   version      SHA-256 over the page table (its root hash): the dataset version
@@ -34,6 +35,8 @@ struct manifest_item {
     uint64_t size_bytes;
     int64_t mtime_ns;
     int32_t label;
+    uint64_t mask_size_bytes; /* where items have masks; else 0 */
+    int64_t mask_mtime_ns;
 };
 
 struct manifest_writer;
@@ -42,6 +45,9 @@ enum base_code manifest_writer_create(struct manifest_writer **writer, const cha
                                       struct base_error *error);
 void manifest_writer_destroy(struct manifest_writer *writer); /* without finish: removes what it wrote */
 enum base_code manifest_writer_class(struct manifest_writer *writer, const char *name,
+                                     struct base_error *error);
+/* Before the first item: each has a mask beneath this folder, an absolute path. */
+enum base_code manifest_writer_masks(struct manifest_writer *writer, const char *folder,
                                      struct base_error *error);
 enum base_code manifest_writer_item(struct manifest_writer *writer, const struct manifest_item *item,
                                     struct base_error *error);
@@ -68,11 +74,15 @@ const char *manifest_class(const struct manifest *manifest, uint32_t label); /* 
 uint64_t manifest_skipped(const struct manifest *manifest);
 const char *manifest_skipped_name(const struct manifest *manifest, uint32_t index); /* NULL: not listed */
 
+const char *manifest_masks(const struct manifest *manifest); /* the folder; NULL: no masks */
+
 /* Item `index`; `name` gets the relative path. CORRUPT names the page. */
 struct manifest_entry {
     uint64_t size_bytes;
     int64_t mtime_ns;
     int32_t label;
+    uint64_t mask_size_bytes; /* 0 without masks */
+    int64_t mask_mtime_ns;
     char name[MANIFEST_NAME_MAX_BYTES];
 };
 enum base_code manifest_entry(const struct manifest *manifest, uint64_t index, struct manifest_entry *entry,

@@ -86,19 +86,20 @@ static enum base_code take_name(const uint8_t *raw, size_t raw_size, size_t at,
 enum base_code manifest_pages_entry(const struct manifest_pages *pages, uint64_t index,
                                     struct manifest_entry *entry, struct base_error *error)
 {
-    uint8_t bytes[MANIFEST_ROW_BYTES], *raw = NULL;
+    uint8_t bytes[MANIFEST_ROW_BYTES + MANIFEST_MASK_BYTES], *raw = NULL;
     size_t raw_size = 0;
     if (index >= pages->head.items)
         return base_error_set(error, BASE_NOT_FOUND, "item %llu: the manifest has %llu",
                               (unsigned long long)index, (unsigned long long)pages->head.items);
-    enum base_code code = manifest_pages_copy(pages, pages->head.rows_at + index * MANIFEST_ROW_BYTES,
-                                              sizeof bytes, bytes, error);
+    uint64_t row_bytes = pages->head.row_bytes;
+    enum base_code code =
+        manifest_pages_copy(pages, pages->head.rows_at + index * row_bytes, row_bytes, bytes, error);
     if (code != BASE_OK)
         return code;
     struct manifest_row row;
-    manifest_layout_read_row(bytes, &row);
+    manifest_layout_read_row(&pages->head, bytes, &row);
     if (row.flags != 0 || row.label < -1 || row.label >= (int32_t)pages->head.classes ||
-        row.size_bytes > INT64_MAX)
+        row.size_bytes > INT64_MAX || row.mask_size_bytes > INT64_MAX)
         return base_error_set(error, BASE_CORRUPT, "manifest: item %llu has an impossible row",
                               (unsigned long long)index);
     code = read_frame(pages, row.frame, &raw, &raw_size, error);
@@ -111,6 +112,8 @@ enum base_code manifest_pages_entry(const struct manifest_pages *pages, uint64_t
     entry->size_bytes = row.size_bytes;
     entry->mtime_ns = row.mtime_ns;
     entry->label = row.label;
+    entry->mask_size_bytes = row.mask_size_bytes;
+    entry->mask_mtime_ns = row.mask_mtime_ns;
     return code;
 }
 

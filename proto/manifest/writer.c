@@ -25,7 +25,7 @@ struct sink {
 struct manifest_writer {
     struct sink rows, names;
     struct manifest_head head;
-    struct base_buffer frame, classes, skipped, index;
+    struct base_buffer frame, classes, skipped, masks, index;
     uint32_t in_frame; /* names */
 };
 
@@ -54,8 +54,8 @@ void manifest_writer_destroy(struct manifest_writer *w)
         return;
     manifest_file_close(&w->rows.file);
     manifest_file_close(&w->names.file);
-    struct base_buffer *buffers[] = {&w->rows.buffer, &w->names.buffer, &w->frame,
-                                     &w->classes,     &w->skipped,      &w->index};
+    struct base_buffer *buffers[] = {&w->rows.buffer, &w->names.buffer, &w->frame, &w->classes,
+                                     &w->skipped,     &w->masks,        &w->index};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         base_buffer_fini(buffers[i]);
     free(w);
@@ -101,6 +101,14 @@ enum base_code manifest_writer_skipped(struct manifest_writer *w, const char *na
     return put_name(&w->skipped, name, error);
 }
 
+enum base_code manifest_writer_masks(struct manifest_writer *w, const char *folder, struct base_error *error)
+{
+    if (folder[0] != '/' || strlen(folder) >= MANIFEST_NAME_MAX_BYTES)
+        return base_error_set(error, BASE_INVALID, "\"%.200s\" is not an absolute path", folder);
+    w->head.masks_bytes = (uint32_t)strlen(folder) + 1;
+    return put_name(&w->masks, folder, error);
+}
+
 static enum base_code finish_frame(struct manifest_writer *w, struct base_error *error)
 {
     if (w->in_frame == 0)
@@ -122,20 +130,24 @@ enum base_code manifest_writer_item(struct manifest_writer *w, const struct mani
 {
     if (!manifest_layout_name_ok(item->name))
         return base_error_set(error, BASE_INVALID, "\"%s\" is not an item's name", item->name);
-    if (item->size_bytes > INT64_MAX - w->head.total_bytes)
+    uint64_t bytes_most = INT64_MAX - w->head.total_bytes;
+    if (item->size_bytes > bytes_most || item->mask_size_bytes > bytes_most - item->size_bytes)
         return base_error_set(error, BASE_TOO_LARGE, "%s: %llu bytes", item->name,
                               (unsigned long long)item->size_bytes);
     struct manifest_row row = {.size_bytes = item->size_bytes,
                                .mtime_ns = item->mtime_ns,
                                .label = item->label,
                                .frame = w->head.items / MANIFEST_FRAME_NAMES,
-                               .name_at = (uint32_t)w->frame.size};
-    uint8_t *bytes = base_buffer_extend(&w->rows.buffer, MANIFEST_ROW_BYTES);
+                               .name_at = (uint32_t)w->frame.size,
+                               .mask_size_bytes = item->mask_size_bytes,
+                               .mask_mtime_ns = item->mask_mtime_ns};
+    size_t row_bytes = MANIFEST_ROW_BYTES + (w->head.masks_bytes > 0 ? MANIFEST_MASK_BYTES : 0);
+    uint8_t *bytes = base_buffer_extend(&w->rows.buffer, row_bytes);
     if (bytes)
-        manifest_layout_write_row(&row, bytes);
+        manifest_layout_write_row(&w->head, &row, bytes);
     enum base_code code = put_name(&w->frame, item->name, error);
     w->head.items++;
-    w->head.total_bytes += item->size_bytes;
+    w->head.total_bytes += item->size_bytes + item->mask_size_bytes;
     if (code == BASE_OK)
         code = sink_flush(&w->rows, FLUSH_BYTES, error);
     if (code == BASE_OK && ++w->in_frame == MANIFEST_FRAME_NAMES)
@@ -181,6 +193,8 @@ static enum base_code write_sections(struct manifest_writer *w, struct base_erro
         code = put_section(w, &w->classes, error);
     if (code == BASE_OK)
         code = put_section(w, &w->skipped, error);
+    if (code == BASE_OK)
+        code = put_section(w, &w->masks, error);
     if (code == BASE_OK)
         code = move_names(w, error);
     if (code == BASE_OK)

@@ -31,6 +31,7 @@ static const char *const steps[] = {
     " PRIMARY KEY(version, item)) WITHOUT ROWID;",
     "CREATE TABLE numbers(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;",
     "ALTER TABLE streams ADD COLUMN homes BLOB NOT NULL DEFAULT x'';",
+    "ALTER TABLE datasets ADD COLUMN masks TEXT NOT NULL DEFAULT '';",
 };
 enum { SCHEMA_VERSION = sizeof steps / sizeof *steps };
 
@@ -306,8 +307,9 @@ enum base_code store_dataset_put(struct store *store, const struct store_dataset
         number(d->skipped),
         text(d->classes),
         text(d->skipped_names),
+        text(d->masks),
     };
-    return change(store, "INSERT OR REPLACE INTO datasets VALUES(?,?,?,?,?,?,?,?,?,?)", values, 10, error);
+    return change(store, "INSERT OR REPLACE INTO datasets VALUES(?,?,?,?,?,?,?,?,?,?,?)", values, 11, error);
 }
 
 enum base_code store_dataset_remove(struct store *store, const char *name, struct base_error *error)
@@ -339,6 +341,7 @@ static void dataset_row(sqlite3_stmt *s, void *context)
         .skipped = column_number(s, 7),
         .classes = column_text(s, 8),
         .skipped_names = column_text(s, 9),
+        .masks = column_text(s, 10),
     };
     column_bytes(s, 4, dataset.version, sizeof dataset.version);
     each->call.dataset(each->context, &dataset);

@@ -38,6 +38,7 @@ struct store_dataset {
     uint8_t version[BASE_SHA256_BYTES];      /* ready only */
     uint64_t items, bytes, skipped;
     const char *classes, *skipped_names; /* lists, as server/datasets.c joins them */
+    const char *masks;                   /* a folder; empty or NULL: none */
 };
 enum base_code store_dataset_put(struct store *store, const struct store_dataset *dataset,
                                  struct base_error *error);

@@ -17,6 +17,7 @@ struct decode_input {
     const uint8_t *bytes;
     size_t size;
     uint64_t max_pixels;
+    bool mask; /* rows of one byte a pixel: decode_image_open_mask */
 };
 
 /* `state` is the decoder's own; a function that returns BASE_BAD_SAMPLE has set *cause. */

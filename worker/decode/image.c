@@ -85,24 +85,35 @@ static enum base_code refuse(struct decode_image *image, enum decode_cause cause
     }
 }
 
-enum base_code decode_image_open(struct decode_image *image, const uint8_t *bytes, size_t size,
-                                 uint64_t max_pixels, struct decode_info *info, struct base_error *error)
+static enum base_code open_input(struct decode_image *image, const struct decode_input *input,
+                                 struct decode_info *info, struct base_error *error)
 {
     decode_image_close(image);
-    if (size == 0)
+    if (input->size == 0)
         return refuse(image, DECODE_EMPTY, error, NULL);
-    const char *name = decode_sniff_name(bytes, size);
+    const char *name = decode_sniff_name(input->bytes, input->size);
     if (!name)
         return refuse(image, DECODE_FORMAT, error, NULL);
-    struct decode_input input = {bytes, size, max_pixels};
     for (int i = 0; i < DECODERS; i++) {
-        if (strcmp(decoders[i]->name, name) != 0)
+        if (strcmp(decoders[i]->name, name) != 0 || (input->mask && decoders[i] != &decode_png))
             continue;
         image->opened = i;
         *info = (struct decode_info){.format = decoders[i]->name};
-        return decoders[i]->open(image->state[i], &input, info, &image->cause, error);
+        return decoders[i]->open(image->state[i], input, info, &image->cause, error);
     }
     return refuse(image, DECODE_UNSUPPORTED, error, name);
+}
+
+enum base_code decode_image_open(struct decode_image *image, const uint8_t *bytes, size_t size,
+                                 uint64_t max_pixels, struct decode_info *info, struct base_error *error)
+{
+    return open_input(image, &(struct decode_input){bytes, size, max_pixels, false}, info, error);
+}
+
+enum base_code decode_image_open_mask(struct decode_image *image, const uint8_t *bytes, size_t size,
+                                      uint64_t max_pixels, struct decode_info *info, struct base_error *error)
+{
+    return open_input(image, &(struct decode_input){bytes, size, max_pixels, true}, info, error);
 }
 
 enum base_code decode_image_begin(struct decode_image *image, const struct decode_region *region,

@@ -59,6 +59,11 @@ void decode_image_destroy(struct decode_image *image);
 /* Reads the header. `bytes` must live until close. */
 enum base_code decode_image_open(struct decode_image *image, const uint8_t *bytes, size_t size,
                                  uint64_t max_pixels, struct decode_info *info, struct base_error *error);
+/* A mask: PNG, gray or palette, of at most 8 bits. Rows are one byte a pixel then, what Pillow's image holds: a palette's indices, gray
+ * values (2 and 4 bits spread to 8), 0 and 1 of one bit. */
+enum base_code decode_image_open_mask(struct decode_image *image, const uint8_t *bytes, size_t size,
+                                      uint64_t max_pixels, struct decode_info *info,
+                                      struct base_error *error);
 /* The region must lie inside the image and hold a pixel. */
 enum base_code decode_image_begin(struct decode_image *image, const struct decode_region *region,
                                   struct base_error *error);

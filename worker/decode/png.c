@@ -21,10 +21,10 @@ struct png {
     char text[256];
     const uint8_t *bytes;
     size_t size, at;
-    bool starved, memory_out, warned, gray16, interlaced;
+    bool starved, memory_out, warned, gray16, interlaced, mask;
     struct decode_region region;
     uint32_t width, height, row; /* row: the next to come */
-    size_t row_bytes, pitch;
+    size_t row_bytes, pitch, channels;
     struct decode_scratch rows, raw; /* raw: one 16-bit gray row, or a whole interlaced image */
 };
 
@@ -121,6 +121,14 @@ static enum base_code open_png(void *state, const struct decode_input *input, st
     png_read_info(self->png, self->info);
     info->width = self->width = png_get_image_width(self->png, self->info);
     info->height = self->height = png_get_image_height(self->png, self->info);
+    self->mask = input->mask;
+    self->channels = input->mask ? 1 : 3;
+    int color = png_get_color_type(self->png, self->info), depth = png_get_bit_depth(self->png, self->info);
+    if (self->mask && ((color != PNG_COLOR_TYPE_GRAY && color != PNG_COLOR_TYPE_PALETTE) || depth > 8)) {
+        *cause = DECODE_UNSUPPORTED;
+        return base_error_set(error, BASE_BAD_SAMPLE,
+                              "PNG: neither gray nor palette of at most 8 bits, as a mask must be");
+    }
     return decode_check_pixels(input, info, cause, error);
 }
 
@@ -130,10 +138,16 @@ static void set_transforms(struct png *self)
     self->gray16 = color == PNG_COLOR_TYPE_GRAY && depth == 16;
     if (self->gray16)
         return;
+    if (self->mask && (color == PNG_COLOR_TYPE_PALETTE || depth == 1)) {
+        png_set_packing(self->png);
+        return;
+    }
     if (color == PNG_COLOR_TYPE_PALETTE)
         png_set_palette_to_rgb(self->png);
     if (color == PNG_COLOR_TYPE_GRAY && depth < 8)
         png_set_expand_gray_1_2_4_to_8(self->png);
+    if (self->mask)
+        return;
     png_set_strip_16(self->png);
     png_set_strip_alpha(self->png);
     if (!(color & PNG_COLOR_MASK_COLOR))
@@ -160,7 +174,7 @@ static enum base_code begin(void *state, const struct decode_region *region, enu
     self->interlaced = passes > 1;
     png_read_update_info(self->png, self->info);
     self->row_bytes = png_get_rowbytes(self->png, self->info);
-    self->pitch = 3 * (size_t)self->width;
+    self->pitch = self->channels * self->width;
     if (self->row_bytes != (self->gray16 ? 2 * (size_t)self->width : self->pitch))
         png_error(self->png, "unexpected row size");
     if (!reserve(self))
@@ -202,7 +216,7 @@ static enum base_code read_band(void *state, struct decode_band *band, enum deco
         next_row(self, self->rows.bytes);
     band->top = self->row;
     band->pitch = self->pitch;
-    band->pixels = self->rows.bytes + 3 * (size_t)self->region.left;
+    band->pixels = self->rows.bytes + self->channels * self->region.left;
     while (self->row < self->region.bottom && band->rows < DECODE_BAND_ROWS) {
         next_row(self, self->rows.bytes + band->rows * self->pitch);
         band->rows++;

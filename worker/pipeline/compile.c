@@ -53,6 +53,9 @@ static bool take_op(struct pipeline *pipeline, const struct scheduler_op *op, in
         return sized;
     case SCHEDULER_OP_VIEWS:
         return sized && (uint32_t)args[0] == pipeline->parsed.views;
+    case SCHEDULER_OP_MASK:
+        pipeline->mask_fill = (uint8_t)args[0];
+        return sized;
     case SCHEDULER_OP_ENCODED:
         pipeline->encoded_max_bytes = (uint64_t)args[0];
         return true;
@@ -69,6 +72,7 @@ static enum base_code check_fields(struct pipeline *pipeline, struct base_error 
     pipeline->box_field = field_index(parsed, "box");
     pipeline->flip_field = field_index(parsed, "flip");
     pipeline->encoded_field = field_index(parsed, "encoded");
+    pipeline->mask_field = field_index(parsed, "mask");
     pipeline->view_bytes = 3 * (size_t)pipeline->size * (size_t)pipeline->size;
     uint64_t image_bytes = pipeline->view_bytes * parsed->views;
     if (pipeline->image_field < 0 || parsed->fields[pipeline->image_field].max_bytes != image_bytes)

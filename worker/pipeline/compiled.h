@@ -9,9 +9,10 @@
 #include "worker/decode/image.h"
 #include "worker/pipeline/pipeline.h"
 #include "worker/transform/crop.h"
+#include "worker/transform/nearest.h"
 #include "worker/transform/resize.h"
 
-/* Decode [Resize] (RandomResizedCrop | CenterCrop) [RandomHorizontalFlip] [Views] [Encoded]; absent ops are -1
+/* Decode [Resize] (RandomResizedCrop | CenterCrop) [RandomHorizontalFlip] [Views] [Mask] [Encoded]; absent ops are -1
  * (index) or 0. */
 struct pipeline {
     struct scheduler_pipeline parsed;
@@ -22,9 +23,11 @@ struct pipeline {
     struct transform_crop_range range;
     int32_t resize_size, size; /* shorter side before the crop (0: not resized); the row's height and width */
     double flip_probability;
-    int image_field, label_field, box_field, flip_field, encoded_field; /* index in the row; -1: not there */
+    int image_field, label_field, box_field, flip_field, encoded_field,
+        mask_field; /* index in the row; -1: not there */
     uint64_t encoded_max_bytes;
     size_t view_bytes; /* of the field image, one view */
+    uint8_t mask_fill;
 };
 
 #define PIPELINE_MEMBERS                                                                                     \
@@ -33,6 +36,7 @@ struct pipeline {
 struct pipeline_scratch {
     struct decode_image *image;
     struct transform_resize *resize[PIPELINE_MEMBERS];
+    struct transform_nearest *nearest[PIPELINE_MEMBERS];
 };
 
 struct pipeline_geometry {

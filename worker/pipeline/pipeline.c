@@ -19,11 +19,11 @@ bool pipeline_verdict_is_bad(enum pipeline_verdict verdict)
     return verdict >= PIPELINE_BAD_EMPTY;
 }
 
-/* Bad for every pipeline. Caps and field sizes are this one's own: cheap to judge anew, and wrong to take from another. */
+/* Bad for every pipeline. Caps, field sizes and masks are this one's own: cheap to judge anew, and wrong to take from another. */
 bool pipeline_verdict_is_final(enum pipeline_verdict verdict)
 {
     return pipeline_verdict_is_bad(verdict) && verdict != PIPELINE_BAD_PIXELS &&
-           verdict != PIPELINE_BAD_ROW_BYTES;
+           verdict != PIPELINE_BAD_ROW_BYTES && verdict != PIPELINE_BAD_MASK;
 }
 
 const char *pipeline_verdict_name(enum pipeline_verdict verdict)
@@ -51,6 +51,8 @@ const char *pipeline_verdict_name(enum pipeline_verdict verdict)
         return "bad_truncated";
     case PIPELINE_BAD_ROW_BYTES:
         return "bad_row_bytes";
+    case PIPELINE_BAD_MASK:
+        return "bad_mask";
     }
     return "unknown";
 }
@@ -83,7 +85,8 @@ enum base_code pipeline_scratch_create_kernel(struct pipeline_scratch **scratch,
         return base_error_set(error, BASE_NO_MEMORY, "prep scratch: out of memory");
     enum base_code code = decode_image_create(&made->image, error);
     for (int i = 0; i < PIPELINE_MEMBERS && code == BASE_OK; i++)
-        code = transform_resize_create(&made->resize[i], kernel, error);
+        if ((code = transform_resize_create(&made->resize[i], kernel, error)) == BASE_OK)
+            code = transform_nearest_create(&made->nearest[i], error);
     if (code != BASE_OK) {
         pipeline_scratch_destroy(made);
         return code;
@@ -102,8 +105,10 @@ void pipeline_scratch_destroy(struct pipeline_scratch *scratch)
     if (!scratch)
         return;
     decode_image_destroy(scratch->image);
-    for (int i = 0; i < PIPELINE_MEMBERS; i++)
+    for (int i = 0; i < PIPELINE_MEMBERS; i++) {
         transform_resize_destroy(scratch->resize[i]);
+        transform_nearest_destroy(scratch->nearest[i]);
+    }
     free(scratch);
 }
 

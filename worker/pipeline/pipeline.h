@@ -22,6 +22,7 @@ enum pipeline_verdict {
     PIPELINE_BAD_DATA = 21,        /* the decoder failed in the data */
     PIPELINE_BAD_TRUNCATED = 22,   /* bytes end before the last row */
     PIPELINE_BAD_ROW_BYTES = 23,   /* the row is over its field's largest */
+    PIPELINE_BAD_MASK = 24,        /* the mask cannot be decoded, or is not as large as the image */
 };
 bool pipeline_verdict_is_bad(enum pipeline_verdict verdict);
 bool pipeline_verdict_is_final(enum pipeline_verdict verdict);    /* bad whatever a pipeline's caps are */
@@ -40,6 +41,8 @@ void pipeline_scratch_destroy(struct pipeline_scratch *scratch);
 struct pipeline_input {
     const uint8_t *bytes; /* the whole file */
     size_t size;
+    const uint8_t *mask; /* the whole file, where the pipeline has Mask */
+    size_t mask_size;
     int64_t label;
     uint64_t sample_key; /* base_philox_sample_key */
     enum pipeline_verdict known;
@@ -62,7 +65,7 @@ enum base_code pipeline_run(const struct pipeline *pipeline, struct pipeline_scr
 #define PIPELINE_SIBLINGS 4
 struct pipeline_sibling {
     const struct pipeline *pipeline;
-    struct pipeline_input input; /* bytes and size: the same of all */
+    struct pipeline_input input; /* files: the same of all */
     struct pipeline_row *row;
     /* what pipeline_run would say; the text of `error` only with a code */
     enum pipeline_verdict verdict;

@@ -10,9 +10,11 @@
  *    when the item is not known to be good. Members whose plans differ in nothing but the flip have one resize: the
  *    first makes the image, the others copy it. The same region out of more decoded pixels is the same bits, and so
  *    is the mirror image of a resize
- * 5. the verdict: what the decoder said; label, box and flip beside the image
+ * 5. the mask, by the same plans
+ * 6. the verdict: what the decoder said; label, box and flip beside the image
  */
 #include "worker/pipeline/compiled.h"
+#include "worker/pipeline/masks.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -30,6 +32,7 @@ struct group {
     } member[PIPELINE_MEMBERS];
     int count;
     bool whole, warned;
+    uint32_t width, height; /* of the image */
 };
 
 static enum pipeline_verdict verdict_of(enum decode_cause cause)
@@ -234,6 +237,8 @@ static enum base_code decode_and_resize(struct group *group, enum pipeline_verdi
     enum base_code code =
         decode_image_open(image, any->input.bytes, any->input.size, any->pipeline->max_pixels, &info, error);
     if (code == BASE_OK) {
+        group->width = info.width;
+        group->height = info.height;
         draw_all(group, &info);
         find_firsts(group);
         if (group->count > 0)
@@ -273,6 +278,41 @@ static void put_item(const struct pipeline_sibling *sibling)
     }
 }
 
+static enum base_code make_masks(struct group *group, struct base_error *error)
+{
+    const struct pipeline_sibling *any = group->member[0].sibling;
+    struct pipeline_masks masks = {.bytes = any->input.mask,
+                                   .size = any->input.mask_size,
+                                   .max_pixels = any->pipeline->max_pixels,
+                                   .width = group->width,
+                                   .height = group->height};
+    for (int i = 0; i < group->count; i++) {
+        const struct member *member = &group->member[i];
+        const struct pipeline *pipeline = member->sibling->pipeline;
+        if (pipeline->mask_field < 0)
+            continue;
+        masks.wanted[masks.count].geometry = &member->geometry;
+        masks.wanted[masks.count].fill = pipeline->mask_fill;
+        masks.wanted[masks.count++].out =
+            member->sibling->row->field[pipeline->mask_field] + member->view * (pipeline->view_bytes / 3);
+    }
+    return masks.count > 0 ? pipeline_masks_run(group->scratch, &masks, error) : BASE_OK;
+}
+
+static void judge(struct pipeline_sibling *sibling, const struct base_error *error, enum pipeline_verdict bad)
+{
+    sibling->verdict = error->code == BASE_BAD_SAMPLE ? bad : PIPELINE_UNKNOWN;
+    sibling->error = *error;
+}
+
+static void put_member(const struct member *member, enum pipeline_verdict good)
+{
+    member->sibling->verdict = good;
+    put_draws(member);
+    if (member->view == 0)
+        put_item(member->sibling);
+}
+
 static void run_group(struct group *group)
 {
     struct base_error error = {0};
@@ -285,20 +325,18 @@ static void run_group(struct group *group)
     }
     if (code == BASE_OK)
         copy_images(group);
+    struct base_error mask_error = {0};
+    enum base_code mask_code = code == BASE_OK ? make_masks(group, &mask_error) : BASE_OK;
     for (int i = 0; i < group->count; i++) {
         const struct member *member = &group->member[i];
         struct pipeline_sibling *sibling = member->sibling;
-        sibling->verdict = code == BASE_BAD_SAMPLE ? bad
-                           : code != BASE_OK       ? PIPELINE_UNKNOWN
-                           : group->warned         ? PIPELINE_WARNED
-                                                   : PIPELINE_GOOD;
-        if (code != BASE_OK) {
-            sibling->error = error;
-            continue;
-        }
-        put_draws(member);
-        if (member->view == 0)
-            put_item(sibling);
+        enum pipeline_verdict good = group->warned ? PIPELINE_WARNED : PIPELINE_GOOD;
+        if (code != BASE_OK)
+            judge(sibling, &error, bad);
+        else if (mask_code != BASE_OK && sibling->pipeline->mask_field >= 0)
+            judge(sibling, &mask_error, PIPELINE_BAD_MASK);
+        else
+            put_member(member, good);
     }
 }
 

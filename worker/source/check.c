@@ -2,6 +2,7 @@
 /* A manifest against what the folder holds now: one item read, some probed, all compared. */
 #include "worker/source/source.h"
 
+#include "worker/source/mask.h"
 #include "worker/source/walk.h"
 
 #include <errno.h>
@@ -65,23 +66,75 @@ static enum base_code read_all(int fd, const struct manifest_entry *entry, uint8
     return BASE_OK;
 }
 
+static enum base_code read_entry(const struct source_folder *folder, const struct manifest_entry *entry,
+                                 uint8_t *bytes, struct base_error *error)
+{
+    int fd;
+    enum base_code code = open_unchanged(folder, entry, &fd, error);
+    if (code != BASE_OK)
+        return code;
+    code = read_all(fd, entry, bytes, error);
+    if (code == BASE_OK) /* it may have been rewritten meanwhile */
+        code = check_unchanged(fd, entry, error);
+    close(fd);
+    return code;
+}
+
 enum base_code source_folder_read(const struct source_folder *folder, uint64_t index, uint8_t *bytes,
                                   uint64_t *size, struct base_error *error)
 {
     struct manifest_entry entry;
-    int fd;
     enum base_code code = manifest_entry(folder->manifest, index, &entry, error);
     if (code == BASE_OK)
-        code = open_unchanged(folder, &entry, &fd, error);
-    if (code != BASE_OK)
-        return code;
-    code = read_all(fd, &entry, bytes, error);
-    if (code == BASE_OK) /* it may have been rewritten meanwhile */
-        code = check_unchanged(fd, &entry, error);
-    close(fd);
+        code = read_entry(folder, &entry, bytes, error);
     if (code == BASE_OK)
         *size = entry.size_bytes;
     return code;
+}
+
+/* Where the masks lie. */
+static struct source_folder masks_of(const struct source_folder *folder)
+{
+    return (struct source_folder){folder->roots, manifest_masks(folder->manifest), folder->manifest};
+}
+
+enum base_code source_folder_read_mask(const struct source_folder *folder, uint64_t index, uint8_t *bytes,
+                                       uint64_t *size, struct base_error *error)
+{
+    struct source_folder masks = masks_of(folder);
+    struct manifest_entry entry, mask;
+    enum base_code code = manifest_entry(folder->manifest, index, &entry, error);
+    if (code != BASE_OK)
+        return code;
+    source_mask_entry(&entry, &mask);
+    code = read_entry(&masks, &mask, bytes, error);
+    if (code == BASE_OK)
+        *size = mask.size_bytes;
+    return code == BASE_OK ? code : base_error_prefix(error, code, "mask");
+}
+
+static enum base_code check_entry(const struct source_folder *folder, const struct manifest_entry *entry,
+                                  struct base_error *error)
+{
+    int fd;
+    enum base_code code = open_unchanged(folder, entry, &fd, error);
+    if (code == BASE_OK)
+        close(fd);
+    return code;
+}
+
+/* The item is there and unchanged, and so is its mask, if there are masks. */
+static enum base_code check_item(const struct source_folder *folder, const struct manifest_entry *entry,
+                                 struct base_error *error)
+{
+    struct source_folder masks = masks_of(folder);
+    struct manifest_entry mask;
+    enum base_code code = check_entry(folder, entry, error);
+    if (code != BASE_OK || !masks.path)
+        return code;
+    source_mask_entry(entry, &mask);
+    code = check_entry(&masks, &mask, error);
+    return code == BASE_OK ? code : base_error_prefix(error, code, "mask");
 }
 
 enum base_code source_folder_probe(const struct source_folder *folder, int samples, struct base_error *error)
@@ -92,12 +145,9 @@ enum base_code source_folder_probe(const struct source_folder *folder, int sampl
     if (count > items)
         count = items;
     for (uint64_t i = 0; code == BASE_OK && i < count; i++) {
-        int fd;
         code = manifest_entry(folder->manifest, items / count * i, &entry, error);
         if (code == BASE_OK)
-            code = open_unchanged(folder, &entry, &fd, error);
-        if (code == BASE_OK)
-            close(fd);
+            code = check_item(folder, &entry, error);
     }
     return code;
 }
@@ -168,14 +218,11 @@ static enum base_code compare_found(void *context, const struct source_found *fo
         note(c, found->name, ": new");
         return BASE_OK;
     }
-    int fd;
     struct base_error cause;
-    code = open_unchanged(c->folder, &c->entry, &fd, &cause);
+    code = check_item(c->folder, &c->entry, &cause);
     if (code == BASE_NO_MEMORY) /* says nothing about the file */
         return base_error_set(error, code, "%s", cause.text);
-    if (code == BASE_OK)
-        close(fd);
-    else
+    if (code != BASE_OK)
         note(c, cause.text, "");
     return pass_next(c, error);
 }

@@ -26,10 +26,16 @@ enum base_code source_roots_open_file(const struct source_roots *roots, const ch
 
 /* ---- ImageFolder ---- */
 
+struct source_place {
+    const char *path;
+    const char *masks; /* NULL: none */
+};
+
 /* Walks `path`: classes are the sorted names of the subfolders, files sorted, symlinks followed (loops
  * refused), suffix test ignores case; an empty class is an error that names it; other files are counted and
- * listed as skipped. `cancel` is polled. */
-enum base_code source_folder_index(const struct source_roots *roots, const char *path,
+ * listed as skipped. With masks each item must have one: the same name beneath `masks`, with the suffix .png; else NOT_FOUND, or
+ * another code, names the first without. `cancel` is polled. */
+enum base_code source_folder_index(const struct source_roots *roots, const struct source_place *place,
                                    const char *manifest_path, const _Atomic bool *cancel,
                                    uint8_t version[BASE_SHA256_BYTES], struct base_error *error);
 
@@ -40,7 +46,7 @@ struct source_folder {
     const struct manifest *manifest;
 };
 
-/* Compares a manifest with the folder now: missing, changed, unreadable files (names with what changed, '\n'
+/* Compares a manifest with the folder now: missing, changed, unreadable files, masks, too (names with what changed, '\n'
  * between, the first 100). Files that are new are counted, too. */
 struct source_difference {
     uint64_t changed;
@@ -49,7 +55,7 @@ struct source_difference {
 enum base_code source_folder_compare(const struct source_folder *folder, struct source_difference *difference,
                                      struct base_error *error);
 
-/* Stats up to `samples` items spread over the manifest (all, if fewer): BASE_OK when each is there, readable
+/* Stats up to `samples` items, and their masks, spread over the manifest (all, if fewer): BASE_OK when each is there, readable
  * and unchanged. */
 enum base_code source_folder_probe(const struct source_folder *folder, int samples, struct base_error *error);
 
@@ -58,5 +64,8 @@ enum base_code source_folder_probe(const struct source_folder *folder, int sampl
  * anything that could be taken for a bad sample. */
 enum base_code source_folder_read(const struct source_folder *folder, uint64_t index, uint8_t *bytes,
                                   uint64_t *size, struct base_error *error);
+/* The same of its mask; the manifest must have masks. */
+enum base_code source_folder_read_mask(const struct source_folder *folder, uint64_t index, uint8_t *bytes,
+                                       uint64_t *size, struct base_error *error);
 
 #endif

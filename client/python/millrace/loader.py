@@ -58,7 +58,8 @@ class Loader:
         job: what the processes of one training run have in common; None: the launcher's. Needed where several processes have none.
         transforms: a preset ("imagenet_train", "imagenet_eval"), pipeline text, or a list of ops, each text or (name, arguments).
         options: arguments of the transforms' ops, for instance {"size": 128} or {"keep_encoded": 200_000}.
-        fields: names of what is wanted. ("image", "label") gives a tuple, others give a dictionary. "index" is the item shown.
+        fields: names of what is wanted. ("image", "label") gives a tuple, others give a dictionary. "index" is the item shown; "mask", of a dataset
+            that was added with masks, is cropped and flipped as the image and resized by NEAREST: uint8 [rows, height, width].
         views: of each sample, 1 to 8, each with draws of its own; with several, images are [rows, views, channels, height, width]. The first
             view is what ``views=1`` gives.
         device: where images and labels are: None or "cpu"; "cuda:N" (or a torch.device), an NVIDIA GPU, "cuda" being torch's current one where
@@ -103,10 +104,12 @@ class Loader:
             raise InvalidError(f"epochs={epochs}: at least one, or None")
         if replicas > 1 and join != "now":
             raise InvalidError(f"join={join!r} with replicas: they might begin at different places; use join='now'")
+        self._names = (fields,) if isinstance(fields, str) else tuple(fields)
+        if "mask" in self._names and not recipe.has_mask(transforms, options):
+            options = {**(options or {}), "mask": 0}
         if views > 1:
             options = {**(options or {}), "views": views}
         self._recipe = recipe.make(transforms, options, dtype, layout)
-        self._names = (fields,) if isinstance(fields, str) else tuple(fields)
         if len(set(self._names)) != len(self._names) or not self._names:
             raise InvalidError(f"fields={self._names}: each once, and at least one")
         self._device = _device.parse(device)

@@ -37,6 +37,12 @@ def _list_text(ops: Sequence[Op]) -> str:
     return " | ".join(f"{name}: {' '.join(texts)}" for name, texts in sections.items() if texts)
 
 
+def has_mask(transforms: Union[str, Sequence[Op]], options: Optional[Mapping[str, Any]]) -> bool:
+    """The pipeline makes the field mask already: by the op or by the option."""
+    text = transforms if isinstance(transforms, str) else _list_text(transforms)
+    return "mask" in (options or {}) or re.search(r"\bMask\b", text) is not None
+
+
 def make(transforms: Union[str, Sequence[Op]], options: Optional[Mapping[str, Any]], dtype: Optional[str], layout: Optional[str]) -> Recipe:
     """None for dtype and layout: as the pipeline's finish section says. uint8 is what workers send, not normalised: the finish
     and batch sections do not run."""

@@ -53,7 +53,7 @@ static void write_big(const char *path, uint8_t version[BASE_SHA256_BYTES])
     static struct manifest_entry e;
     for (uint64_t i = 0; i < ITEMS; i++) {
         oracle(i, &e);
-        struct manifest_item item = {e.name, e.size_bytes, e.mtime_ns, e.label};
+        struct manifest_item item = {e.name, e.size_bytes, e.mtime_ns, e.label, 0, 0};
         assert_int_equal(manifest_writer_item(w, &item, &error), BASE_OK);
     }
     for (int s = 0; s < 1500; s++)
@@ -122,6 +122,45 @@ static void the_same_items_give_the_same_bytes(void **state)
     unlink(path);
 }
 
+/* Their sizes and times travel with the items, and make another version; a manifest without them is read as ever. */
+static void masks_are_part_of_the_version(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {NULL, "/data/masks", "/data/masks", "/data/other"};
+    uint8_t versions[4][BASE_SHA256_BYTES];
+    for (int i = 0; i < 4; i++) {
+        struct manifest_writer *w;
+        struct manifest *m = NULL;
+        struct base_error error = {0};
+        struct manifest_entry e;
+        char path[128];
+        assert_int_equal(manifest_writer_create(&w, at("masks", path), &error), BASE_OK);
+        assert_int_equal(manifest_writer_masks(w, "relative", &error), BASE_INVALID);
+        if (folders[i])
+            assert_int_equal(manifest_writer_masks(w, folders[i], &error), BASE_OK);
+        for (uint64_t n = 0; n < 3000; n++) {
+            struct manifest_item item = {"a/b.jpg", n, 2, -1, folders[i] ? n + 5 : 0, folders[i] ? -7 : 0};
+            assert_int_equal(manifest_writer_item(w, &item, &error), BASE_OK);
+        }
+        assert_int_equal(manifest_writer_finish(w, versions[i], &error), BASE_OK);
+        manifest_writer_destroy(w);
+        assert_int_equal(manifest_open(&m, path, versions[i], &error), BASE_OK);
+        assert_int_equal(manifest_entry(m, 2999, &e, &error), BASE_OK);
+        assert_true(e.size_bytes == 2999 && e.mtime_ns == 2 && e.label == -1);
+        assert_true(e.mask_size_bytes == (folders[i] ? 3004 : 0) && e.mask_mtime_ns == (folders[i] ? -7 : 0));
+        assert_true(manifest_total_bytes(m) == 2999 * 1500 + (folders[i] ? 2999 * 1500 + 3000 * 5 : 0));
+        if (folders[i])
+            assert_string_equal(manifest_masks(m), folders[i]);
+        else
+            assert_null(manifest_masks(m));
+        manifest_close(&m);
+        unlink(path);
+    }
+    assert_memory_equal(versions[1], versions[2], sizeof versions[1]);
+    assert_memory_not_equal(versions[0], versions[1], sizeof versions[1]);
+    assert_memory_not_equal(versions[1], versions[3], sizeof versions[1]);
+}
+
 static void the_file_of_another_version_is_refused(void **state)
 {
     (void)state;
@@ -145,7 +184,7 @@ static void a_writer_that_does_not_finish_leaves_nothing(void **state)
     char path[128], command[512];
     struct manifest_writer *w;
     assert_int_equal(manifest_writer_create(&w, at("half", path), NULL), BASE_OK);
-    struct manifest_item item = {"a/b.jpg", 1, 2, 0};
+    struct manifest_item item = {"a/b.jpg", 1, 2, 0, 0, 0};
     assert_int_equal(manifest_writer_item(w, &item, NULL), BASE_OK);
     manifest_writer_destroy(w);
     manifest_writer_destroy(NULL);
@@ -173,14 +212,14 @@ static void names_that_could_leave_the_folder_are_refused(void **state)
     struct base_error error;
     assert_int_equal(manifest_writer_create(&w, at("names", path), NULL), BASE_OK);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct manifest_item item = {rows[i].name, 1, 2, 0};
+        struct manifest_item item = {rows[i].name, 1, 2, 0, 0, 0};
         assert_int_equal(manifest_writer_item(w, &item, &error), rows[i].ok ? BASE_OK : BASE_INVALID);
         assert_int_equal(manifest_writer_skipped(w, rows[i].name, &error),
                          rows[i].ok ? BASE_OK : BASE_INVALID);
     }
     memset(long_name, 'x', MANIFEST_NAME_MAX_BYTES);
     long_name[MANIFEST_NAME_MAX_BYTES] = 0;
-    struct manifest_item item = {long_name, 1, 2, 0};
+    struct manifest_item item = {long_name, 1, 2, 0, 0, 0};
     assert_int_equal(manifest_writer_item(w, &item, &error), BASE_INVALID);
     item.name = long_name + 1;
     assert_int_equal(manifest_writer_item(w, &item, &error), BASE_OK);
@@ -426,7 +465,9 @@ static void impossible_heads_are_corrupt(void **state)
         enum base_code code;
     } rows[] = {
         {0, 1, BASE_CORRUPT},
-        {8, 2, BASE_UNSUPPORTED},
+        {8, 3, BASE_UNSUPPORTED},
+        {8, 2, BASE_CORRUPT},  /* with masks, but without their folder */
+        {72, 1, BASE_CORRUPT}, /* and the other way round */
         {16, UINT64_MAX, BASE_CORRUPT},
         {16, 1ULL << 59, BASE_CORRUPT},
         {48, UINT64_MAX, BASE_CORRUPT},
@@ -468,6 +509,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_is_what_was_written),
         cmocka_unit_test(the_same_items_give_the_same_bytes),
+        cmocka_unit_test(masks_are_part_of_the_version),
         cmocka_unit_test(the_file_of_another_version_is_refused),
         cmocka_unit_test(a_writer_that_does_not_finish_leaves_nothing),
         cmocka_unit_test(names_that_could_leave_the_folder_are_refused),

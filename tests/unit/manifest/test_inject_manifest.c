@@ -33,7 +33,7 @@ static enum base_code put_all(struct manifest_writer *writer, uint64_t items, st
     for (uint64_t i = 0; i < items && code == BASE_OK; i++) {
         char name[64];
         name_of(i, name);
-        struct manifest_item item = {name, i, (int64_t)i * 7, i >= ITEMS / 2};
+        struct manifest_item item = {name, i, (int64_t)i * 7, i >= ITEMS / 2, 0, 0};
         code = manifest_writer_item(writer, &item, error);
     }
     return code == BASE_OK ? manifest_writer_skipped(writer, "README", error) : code;

@@ -20,6 +20,7 @@ static const struct {
     {"imagenet_train", "filter=lanczos", "d820438315e0afffcb0a8402f1b5edb8"},
     {"imagenet_train", "keep_encoded=9", "250414066f899e5a28d8a4aeabf8d03c"},
     {"imagenet_eval", NULL, "adaac15b27ee0749e3cb051beec2bc1d"},
+    {"imagenet_train", "mask=255", "db3ae1b7670ab699bb02ca32d66e29aa"},
     {"imagenet_train", "views=1", "250414066f899e5a28d8a4aeabf8d03c"},
     {"imagenet_train", "views=2", "bf87c0d5d12b42b4c4219b50ce8f71c6"},
 };

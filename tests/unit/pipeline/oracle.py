@@ -3,7 +3,7 @@
 """Compares rows and decoded images with Pillow's, to the last bit.
 
 usage: oracle.py ROW_DUMP SUITE [KERNEL...]
-SUITE: eval, train, views, filters, pillow13 (images of imagenet-mini), png (made here) or trouble (trouble/images). Each KERNEL is run
+SUITE: eval, train, views, masks, filters, pillow13 (images of imagenet-mini), png (made here) or trouble (trouble/images). Each KERNEL is run
 and compared; none: the best one. The data is in $MILLRACE_TEST_DATA, else beside the repository in shared/data; without it
 the exit status is 77.
 
@@ -23,6 +23,7 @@ import threading
 import warnings
 import zlib
 
+import numpy
 import PIL
 from PIL import Image
 
@@ -70,6 +71,16 @@ class Images:
                 self.image = image.convert("RGB")
             self.path = path
         return self.image
+
+
+class Both:
+    """An image and its mask."""
+
+    def __init__(self, image, mask):
+        self.bytes = image.tobytes() + mask.tobytes()
+
+    def tobytes(self):
+        return self.bytes
 
 
 def resize_classic(image, size, kind):
@@ -167,6 +178,84 @@ def suite_filters(program, kernel):
             text = "sample: Decode RandomResizedCrop(size=%d,filter=%s) RandomHorizontalFlip" % (size, name)
             ok &= compare(program, photographs(16), kernel + ["--good", "--epochs=2", text],
                           lambda image, row: expected_train(image, row, size, resize_classic, kind))
+    return ok
+
+
+def as_mask(path):
+    """What the field mask must hold: indices, gray values, 0 and 1."""
+    with Image.open(path) as mask:
+        return Image.fromarray(numpy.asarray(mask).astype(numpy.uint8))
+
+
+def transformed_mask(mask, row, fill):
+    if row.size_text == "train":
+        out = mask.crop((row.left, row.top, row.left + row.width, row.top + row.height)).resize((96, 96), Image.NEAREST)
+    else:
+        w, h = mask.size
+        out = mask.resize((64, int(64 * h / w)) if w <= h else (int(64 * w / h), 64), Image.NEAREST)
+        wide = Image.new("L", (max(101, out.width), max(101, out.height)), fill)
+        wide.paste(out, (max(0, (101 - out.width) // 2), max(0, (101 - out.height) // 2)))
+        left, top = int(round((wide.width - 101) / 2.0)), int(round((wide.height - 101) / 2.0))
+        out = wide.crop((left, top, left + 101, top + 101))
+    return out.transpose(Image.FLIP_LEFT_RIGHT) if row.flip else out
+
+
+def suite_masks(program, kernel):
+    """Noise, so that one pixel beside is another value; of each kind that a mask may be."""
+    kinds = list(itertools.product(((1, 0), (2, 0), (4, 0), (8, 0), (1, 3), (2, 3), (4, 3), (8, 3)), (0, 1), (0, 1)))
+    ok, masks = True, {}
+    with tempfile.TemporaryDirectory() as folder:
+        lines = []
+        for i, path in enumerate(photographs(12)):
+            (depth, color), interlaced, trns = kinds[i % len(kinds)]
+            mask = os.path.join(folder, "%d.png" % i)
+            with Image.open(path) as image:
+                write_png(mask, image.width, image.height, depth, color, interlaced, trns)
+            masks[path] = as_mask(mask)
+            lines.append(path + "\t" + mask)
+
+        def expected(text, fill):
+            def both(image, row):
+                row.size_text = text
+                if text == "train":
+                    made = expected_train(image, row, 96, resize_classic, Image.BILINEAR)
+                else:
+                    made = expected_eval(image, 64, 101, resize_classic, Image.BILINEAR)
+                    made = made.transpose(Image.FLIP_LEFT_RIGHT) if row.flip else made
+                return Both(made, transformed_mask(masks[row.path], row, fill))
+            return both
+        ok &= compare(program, lines, kernel + ["--epochs=2", "sample: Decode RandomResizedCrop(size=96) RandomHorizontalFlip Views(count=3) Mask"],
+                      expected("train", 0))
+        ok &= compare(program, lines, kernel + ["--good", "sample: Decode Resize(size=64) CenterCrop(size=101) RandomHorizontalFlip Mask(fill=255)"],
+                      expected("eval", 255))
+        return ok & refused_masks(program, kernel, folder)
+
+
+def refused_masks(program, kernel, folder):
+    path, lines, wanted = photographs(400)[0], [], []
+    size = Image.open(path).size
+    def add(name, image, says):
+        mask = os.path.join(folder, name)
+        image.save(mask)
+        lines.append(path + "\t" + mask)
+        wanted.append(says)
+    add("rgb.png", Image.new("RGB", size), "neither gray nor palette")
+    add("deep.png", Image.fromarray(numpy.zeros(size[::-1], numpy.uint16)), "neither gray nor palette")
+    add("alpha.png", Image.new("LA", size), "neither gray nor palette")
+    add("photo.jpg", Image.new("L", size), "JPEG is not supported")
+    add("small.png", Image.new("L", (size[0] - 1, size[1])), "%d x %d, but its image is %d x %d" % (size[0] - 1, size[1], *size))
+    add("fine.png", Image.new("L", size), "")
+    with open(os.path.join(folder, "fine.png"), "rb") as whole, open(os.path.join(folder, "cut.png"), "wb") as cut:
+        cut.write(whole.read()[:-40])
+    lines.append(path + "\t" + os.path.join(folder, "cut.png"))
+    wanted.append("end too early")
+    ok = True
+    rows = list(dump(program, lines, kernel + ["sample: Decode CenterCrop(size=32) Mask"]))
+    for row, line, says in zip(rows, lines, wanted, strict=True):
+        good = row.code == "ok" if not says else row.verdict == "bad_mask" and row.error.startswith("mask: ") and says in row.error
+        if not good:
+            print("  %s: %s %s %s" % (line.split("/")[-1], row.code, row.verdict, row.error))
+        ok &= good
     return ok
 
 
@@ -294,7 +383,7 @@ def suite_trouble(program, kernel):
     return wrong == 0 and rows == 5 * len(paths)
 
 
-SUITES = {"eval": suite_eval, "train": suite_train, "views": suite_views, "filters": suite_filters, "pillow13": suite_pillow13, "png": suite_png,
+SUITES = {"eval": suite_eval, "train": suite_train, "views": suite_views, "masks": suite_masks, "filters": suite_filters, "pillow13": suite_pillow13, "png": suite_png,
           "trouble": suite_trouble}
 
 

@@ -3,6 +3,7 @@
  * What the oracle compares: reads paths from standard input and writes, for each of them and each epoch, one line
  *   path TAB code TAB verdict TAB top left height width flip TAB width height TAB bytes TAB error text
  * and then that many bytes of RGB. With --decode the whole decoded image, else the row of a pipeline; each view as if it were a row.
+ * With a path TAB the path of its mask, the row's mask behind the RGB, and its bytes counted, too.
  */
 #include "worker/pipeline/compiled.h"
 
@@ -83,20 +84,22 @@ static void dump_row(struct dump *dump, const char *path, const struct pipeline_
 {
     struct base_error error = {0};
     struct pipeline_row row = {0};
-    size_t out = dump->pipeline->view_bytes;
+    size_t out = dump->pipeline->view_bytes, mask_out = dump->pipeline->mask_field < 0 ? 0 : out / 3;
     for (int i = 0; i < dump->parsed.field_count; i++)
         row.field[i] = calloc(1, dump->parsed.fields[i].max_bytes);
     enum pipeline_verdict verdict;
     enum base_code code = pipeline_run(dump->pipeline, dump->scratch, input, &row, &verdict, &error);
     if (code != BASE_OK)
-        out = 0;
+        out = mask_out = 0;
     for (uint32_t view = 0; view < dump->parsed.views; view++) {
         const uint8_t *box = row.field[dump->pipeline->box_field] + 16 * view;
         printf("%s\t%s\t%s\t%u %u %u %u %u\t0 0\t%zu\t%s\n", path, base_error_name(code),
                pipeline_verdict_name(verdict), base_get_u32(box), base_get_u32(box + 4),
                base_get_u32(box + 8), base_get_u32(box + 12), row.field[dump->pipeline->flip_field][view],
-               out, code ? error.text : "");
+               out + mask_out, code ? error.text : "");
         fwrite(row.field[dump->pipeline->image_field] + view * out, 1, out, stdout);
+        if (mask_out > 0)
+            fwrite(row.field[dump->pipeline->mask_field] + view * mask_out, 1, mask_out, stdout);
     }
     for (int i = 0; i < dump->parsed.field_count; i++)
         free(row.field[i]);
@@ -104,18 +107,23 @@ static void dump_row(struct dump *dump, const char *path, const struct pipeline_
 
 static int dump_paths(struct dump *dump)
 {
-    char path[4096];
+    char path[8192];
     for (uint64_t item = 0; fgets(path, sizeof path, stdin); item++) {
         path[strcspn(path, "\n")] = 0;
-        size_t size = 0;
-        uint8_t *bytes = read_file(path, &size);
-        if (!bytes) {
+        char *tab = strchr(path, '\t');
+        if (tab)
+            *tab = 0;
+        size_t size = 0, mask_size = 0;
+        uint8_t *bytes = read_file(path, &size), *mask = tab ? read_file(tab + 1, &mask_size) : NULL;
+        if (!bytes || (tab && !mask)) {
             fprintf(stderr, "row_dump: cannot read %s\n", path);
             return 1;
         }
         for (int epoch = 0; epoch < dump->epochs; epoch++) {
             struct pipeline_input input = {.bytes = bytes,
                                            .size = size,
+                                           .mask = mask,
+                                           .mask_size = mask_size,
                                            .label = (int64_t)item,
                                            .sample_key = base_philox_sample_key(7, item, (uint32_t)epoch, 0),
                                            .known = dump->good ? PIPELINE_GOOD : PIPELINE_UNKNOWN};
@@ -125,6 +133,7 @@ static int dump_paths(struct dump *dump)
                 dump_row(dump, path, &input);
         }
         free(bytes);
+        free(mask);
     }
     return 0;
 }

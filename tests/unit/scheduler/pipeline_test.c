@@ -49,6 +49,10 @@ static void presets_and_texts_have_one_canonical_form(void **state)
     canonical("imagenet_eval", "keep_encoded=1000", EVAL " Encoded@1(max_bytes=1000)" FINISH);
     canonical("sample: Decode Resize(size=256) CenterCrop(size=224) Encoded(max_bytes=9)", "keep_encoded=8",
               EVAL " Encoded@1(max_bytes=8) | finish: | batch:");
+    canonical("imagenet_train", "mask=255", TRAIN " Mask@1(fill=255)" FINISH);
+    canonical("sample: Decode RandomResizedCrop(size=224) RandomHorizontalFlip Views(count=2) Mask "
+              "Encoded(max_bytes=9)",
+              "views=3", TRAIN " Views@1(count=3) Mask@1(fill=0) Encoded@1(max_bytes=9) | finish: | batch:");
     canonical("imagenet_train", "views=1", TRAIN FINISH);
     canonical("imagenet_train", "views=8", TRAIN " Views@1(count=8)" FINISH);
     canonical("sample: Decode RandomResizedCrop(size=224) RandomHorizontalFlip Encoded(max_bytes=9)",
@@ -162,6 +166,11 @@ static const struct {
     {"imagenet_eval", "scale_min=3", BASE_INVALID, {"'scale_min'", "no op"}},
     {"imagenet_eval", "size=-1", BASE_INVALID, {"option", "Resize", "size=-1"}},
     {"imagenet_eval", "keep_encoded=no", BASE_INVALID, {"keep_encoded", "not a number"}},
+    {"imagenet_train", "mask=256", BASE_INVALID, {"option mask", "fill=256"}},
+    {"sample: Decode CenterCrop(size=8) Mask | finish: ToDtype | batch: MixUp",
+     NULL,
+     BASE_INVALID,
+     {"not masks"}},
     {"imagenet_train", "views=9", BASE_INVALID, {"option views", "count=9", "2 to 8"}},
     {"imagenet_train", "views=0", BASE_INVALID, {"option views", "count=0"}},
     {"imagenet_train", "views=", BASE_INVALID, {"option views", "not a number"}},
@@ -243,6 +252,12 @@ static void rows_and_blocks_have_the_stated_size(void **state)
         assert_int_equal(p.fields[f].rank, ranks[f]);
         assert_memory_equal(p.fields[f].dims, dims[f], sizeof dims[f]);
     }
+    options[0] = "mask=0";
+    assert_int_equal(scheduler_pipeline_parse("imagenet_train", options, 1, &p, NULL), BASE_OK);
+    assert_true(p.mask);
+    assert_string_equal(p.fields[4].name, "mask");
+    assert_int_equal(p.fields[4].max_bytes, 224 * 224);
+    assert_int_equal(p.row_bytes, 224 * 224 * 4 + 8 + 16 + 1);
     assert_int_equal(scheduler_pipeline_parse("sample: Decode CenterCrop(size=4096)", NULL, 0, &p, NULL),
                      BASE_OK);
     assert_int_equal(p.block_rows, 1);

@@ -42,7 +42,9 @@ static void restart(void)
 static struct server_dataset *add(const char *name, const char *path)
 {
     struct server_dataset *dataset = NULL;
-    assert_int_equal(server_datasets_add(datasets, name, path, &dataset, NULL), BASE_OK);
+    assert_int_equal(
+        server_datasets_add(datasets, name, &(struct server_dataset_place){path, ""}, &dataset, NULL),
+        BASE_OK);
     return dataset;
 }
 
@@ -62,6 +64,25 @@ static enum base_code answer(const struct server_order *order, uint64_t worker, 
     result.classes = classes;
     result.n_classes = 2;
     return server_datasets_indexed(datasets, &result, NULL);
+}
+
+static void other_masks_are_another_index(void **state)
+{
+    (void)state;
+    struct server_dataset_place place = {"/data/photos", "/data/masks"};
+    struct server_dataset *dataset = add("photos", "/data/photos");
+    uint64_t first = dataset->index.id;
+    assert_string_equal(dataset->masks, "");
+    assert_int_equal(server_datasets_add(datasets, "photos", &place, &dataset, NULL), BASE_OK);
+    assert_true(dataset->index.id > first); /* what a worker may say of the first is for nobody */
+    first = dataset->index.id;
+    assert_int_equal(server_datasets_add(datasets, "photos", &place, &dataset, NULL), BASE_OK);
+    assert_true(dataset->index.id == first);
+    restart();
+    dataset = server_datasets_find(datasets, "photos");
+    assert_string_equal(dataset->masks, "/data/masks");
+    place.masks = "masks";
+    assert_int_equal(server_datasets_add(datasets, "photos", &place, &dataset, NULL), BASE_INVALID);
 }
 
 static void a_dataset_waits_for_workers_and_becomes_ready(void **state)
@@ -200,7 +221,8 @@ static void lists_and_datasets_are_bounded(void **state)
     for (; !code && count < 5000; count++) {
         char text[32];
         snprintf(text, sizeof text, "set-%d", count);
-        code = server_datasets_add(datasets, text, "/data", &dataset, NULL);
+        code =
+            server_datasets_add(datasets, text, &(struct server_dataset_place){"/data", ""}, &dataset, NULL);
     }
     assert_int_equal(store_commit(store, NULL), BASE_OK);
     assert_int_equal(code, BASE_BUSY);
@@ -221,7 +243,9 @@ static void bad_names_and_paths_are_refused(void **state)
     add("known", "/data");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct server_dataset *dataset = NULL;
-        assert_int_equal(server_datasets_add(datasets, rows[i].name, rows[i].path, &dataset, NULL),
+        assert_int_equal(server_datasets_add(datasets, rows[i].name,
+                                             &(struct server_dataset_place){rows[i].path, ""}, &dataset,
+                                             NULL),
                          rows[i].code);
         assert_null(dataset);
     }
@@ -229,7 +253,9 @@ static void bad_names_and_paths_are_refused(void **state)
     struct server_dataset *dataset = NULL;
     memset(name, 'a', sizeof name - 1);
     name[sizeof name - 1] = 0;
-    assert_int_equal(server_datasets_add(datasets, name, "/data", &dataset, NULL), BASE_INVALID);
+    assert_int_equal(
+        server_datasets_add(datasets, name, &(struct server_dataset_place){"/data", ""}, &dataset, NULL),
+        BASE_INVALID);
     assert_int_equal(server_datasets_remove(datasets, "nobody", NULL), BASE_NOT_FOUND);
     assert_int_equal(server_datasets_remove(datasets, "known", NULL), BASE_OK);
     assert_null(server_datasets_first(datasets));
@@ -255,6 +281,7 @@ static void verify_is_an_order_beside_the_dataset(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(other_masks_are_another_index, open_all, close_all),
         cmocka_unit_test_setup_teardown(a_dataset_waits_for_workers_and_becomes_ready, open_all, close_all),
         cmocka_unit_test_setup_teardown(an_order_goes_on_when_its_worker_dies_or_refuses, open_all,
                                         close_all),

@@ -190,7 +190,8 @@ static void an_older_schema_is_brought_up_to_date(void **state)
     struct store_dataset put = {.name = "photos", .path = "/data", .state = "ready"};
     assert_int_equal(store_dataset_put(store, &put, NULL), BASE_OK);
     store_close(&store);
-    sql("DROP TABLE numbers; ALTER TABLE streams DROP COLUMN homes; PRAGMA user_version=1;" /* as the first build left it */
+    sql("DROP TABLE numbers; ALTER TABLE streams DROP COLUMN homes; ALTER TABLE datasets DROP COLUMN masks; "
+        "PRAGMA user_version=1;" /* as the first build left it */
         "INSERT INTO streams VALUES(zeroblob(32),zeroblob(32),zeroblob(16),5,6,0,'sample:',7)");
     store = open_it();
     struct seen seen = {0};

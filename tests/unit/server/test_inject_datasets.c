@@ -50,14 +50,16 @@ static enum base_code step(struct server_datasets *datasets, int number, struct 
     struct server_dataset *dataset;
     switch (number) {
     case 0:
-        return server_datasets_add(datasets, "photos", "/data/photos", &dataset, error);
+        return server_datasets_add(datasets, "photos", &(struct server_dataset_place){"/data/photos", ""},
+                                   &dataset, error);
     case 1:
         server_datasets_assign(datasets, (uint64_t[]){WORKER}, 1);
         return BASE_OK;
     case 2:
         return tell_indexed(datasets, error);
     default:
-        return server_datasets_add(datasets, "other", "/data/other", &dataset, error);
+        return server_datasets_add(datasets, "other", &(struct server_dataset_place){"/data/other", ""},
+                                   &dataset, error);
     }
 }
 

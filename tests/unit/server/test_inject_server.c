@@ -103,7 +103,8 @@ static enum base_code register_photos(struct base_error *error)
     struct server_dataset *dataset;
     Millrace__V1__IndexResult result = MILLRACE__V1__INDEX_RESULT__INIT;
     uint8_t version[BASE_SHA256_BYTES] = {1, 2, 3};
-    enum base_code code = server_datasets_add(server.datasets, "photos", "/data", &dataset, error);
+    enum base_code code = server_datasets_add(server.datasets, "photos",
+                                              &(struct server_dataset_place){"/data", ""}, &dataset, error);
     if (code)
         return code;
     server_datasets_assign(server.datasets, (uint64_t[]){WORKER}, 1);

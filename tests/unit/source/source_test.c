@@ -85,7 +85,8 @@ static enum base_code index_folder(const char *folder, struct base_error *error)
     uint8_t version[BASE_SHA256_BYTES];
     *error = (struct base_error){0};
     unlink(manifest_path());
-    enum base_code code = source_folder_index(roots, folder, manifest_path(), NULL, version, error);
+    enum base_code code = source_folder_index(roots, &(struct source_place){.path = folder}, manifest_path(),
+                                              NULL, version, error);
     assert_int_equal(code, error->code);
     assert_int_equal(access(manifest_path(), F_OK), code == BASE_OK ? 0 : -1);
     return code;
@@ -255,6 +256,55 @@ static void odd_trees_are_found_as_torchvision_does(void **state)
     manifest_close(&manifest);
 }
 
+static void each_item_has_its_mask(void **state)
+{
+    (void)state;
+    char *photos = strdup(under(base, "photos")), *folder = strdup(under(base, "masks"));
+    struct source_place place = {.path = photos, .masks = folder};
+    uint8_t version[BASE_SHA256_BYTES], bytes[64];
+    uint64_t size = 0;
+    struct base_error error = {0};
+    struct manifest *m = NULL;
+    struct source_difference difference;
+    put(photos, "a/one.jpg", "1");
+    put(photos, "a/in.two.JPEG", "22");
+    put(photos, "b/c/three", "333");
+    put(photos, "b/c/three.PNG", "333");
+    put(folder, "a/one.png", "mask 1");
+    put(folder, "b/c/three.png", "mask three");
+    assert_int_equal(source_folder_index(roots, &place, manifest_path(), NULL, version, &error),
+                     BASE_NOT_FOUND);
+    assert_non_null(strstr(error.text, "a/in.two.JPEG has no mask"));
+    assert_non_null(strstr(error.text, "masks/a/in.two.png"));
+    put(folder, "a/in.two.png", "");
+    assert_int_equal(source_folder_index(roots, &place, manifest_path(), NULL, version, &error), BASE_OK);
+    assert_int_equal(manifest_open(&m, manifest_path(), version, &error), BASE_OK);
+    assert_string_equal(manifest_masks(m), folder);
+    assert_int_equal(
+        source_folder_read_mask(&(struct source_folder){roots, photos, m}, 2, bytes, &size, &error), BASE_OK);
+    assert_int_equal(size, 10);
+    assert_memory_equal(bytes, "mask three", 10);
+    assert_int_equal(
+        source_folder_read_mask(&(struct source_folder){roots, photos, m}, 0, bytes, &size, &error), BASE_OK);
+    assert_int_equal(size, 0);
+    assert_int_equal(source_folder_probe(&(struct source_folder){roots, photos, m}, 3, &error), BASE_OK);
+    put(folder, "b/c/three.png", "another");
+    assert_int_equal(
+        source_folder_read_mask(&(struct source_folder){roots, photos, m}, 2, bytes, &size, &error),
+        BASE_UNAVAILABLE);
+    assert_non_null(strstr(error.text, "mask: b/c/three.png: changed"));
+    assert_int_equal(source_folder_probe(&(struct source_folder){roots, photos, m}, 3, &error),
+                     BASE_UNAVAILABLE);
+    assert_int_equal(source_folder_compare(&(struct source_folder){roots, photos, m}, &difference, &error),
+                     BASE_OK);
+    assert_int_equal(difference.changed, 1);
+    assert_non_null(strstr(base_buffer_text(&difference.names), "mask: b/c/three.png: changed"));
+    base_buffer_fini(&difference.names);
+    manifest_close(&m);
+    free(photos);
+    free(folder);
+}
+
 static void the_same_folder_gives_the_same_version(void **state)
 {
     (void)state;
@@ -266,11 +316,17 @@ static void the_same_folder_gives_the_same_version(void **state)
         put(folder, name, "x");
     }
     struct base_error error;
-    assert_int_equal(source_folder_index(roots, folder, manifest_path(), NULL, first, &error), BASE_OK);
-    assert_int_equal(source_folder_index(roots, folder, manifest_path(), NULL, again, &error), BASE_OK);
+    assert_int_equal(source_folder_index(roots, &(struct source_place){.path = folder}, manifest_path(), NULL,
+                                         first, &error),
+                     BASE_OK);
+    assert_int_equal(source_folder_index(roots, &(struct source_place){.path = folder}, manifest_path(), NULL,
+                                         again, &error),
+                     BASE_OK);
     assert_memory_equal(first, again, sizeof first);
     put(folder, "c0/new.jpg", "x");
-    assert_int_equal(source_folder_index(roots, folder, manifest_path(), NULL, again, &error), BASE_OK);
+    assert_int_equal(source_folder_index(roots, &(struct source_place){.path = folder}, manifest_path(), NULL,
+                                         again, &error),
+                     BASE_OK);
     assert_memory_not_equal(first, again, sizeof first);
 }
 
@@ -323,7 +379,8 @@ static void indexing_can_be_cancelled(void **state)
     const _Atomic bool cancel = true;
     uint8_t version[BASE_SHA256_BYTES];
     struct base_error error;
-    assert_int_equal(source_folder_index(roots, folder, manifest_path(), &cancel, version, &error),
+    assert_int_equal(source_folder_index(roots, &(struct source_place){.path = folder}, manifest_path(),
+                                         &cancel, version, &error),
                      BASE_CANCELLED);
 }
 
@@ -566,8 +623,8 @@ static void what_may_not_be_read_is_unavailable(void **state)
     struct base_error error;
     uint8_t version[BASE_SHA256_BYTES];
     assert_int_equal(seteuid(65534), 0);
-    enum base_code code =
-        source_folder_index(roots, folder, "/tmp/millrace-test-never", NULL, version, &error);
+    enum base_code code = source_folder_index(roots, &(struct source_place){.path = folder},
+                                              "/tmp/millrace-test-never", NULL, version, &error);
     assert_int_equal(seteuid(0), 0);
     assert_int_equal(code, BASE_REFUSED);
     assert_non_null(strstr(error.text, "forbidden/d"));
@@ -640,6 +697,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(real_photographs_are_found_as_torchvision_does),
         cmocka_unit_test(odd_trees_are_found_as_torchvision_does),
+        cmocka_unit_test(each_item_has_its_mask),
         cmocka_unit_test(the_same_folder_gives_the_same_version),
         cmocka_unit_test(folders_without_what_is_needed_are_refused),
         cmocka_unit_test(loops_of_links_are_refused),

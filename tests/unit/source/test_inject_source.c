@@ -55,7 +55,8 @@ static enum base_code index_folder(void *context, struct base_error *error)
     char path[80];
     uint8_t got[BASE_SHA256_BYTES];
     snprintf(path, sizeof path, "%s/again", folder);
-    enum base_code code = source_folder_index(roots, data, path, NULL, got, error);
+    enum base_code code =
+        source_folder_index(roots, &(struct source_place){.path = data}, path, NULL, got, error);
     inject_stop();
     if (code == BASE_OK)
         assert_memory_equal(got, version, sizeof got);
@@ -148,7 +149,8 @@ static int make_folder(void **state)
     char target[160];
     snprintf(target, sizeof target, "%s/cat/0.jpg", data);
     if (symlink(target, path) != 0 || source_roots_open(&roots, paths, 1, NULL, 0, NULL) != BASE_OK ||
-        source_folder_index(roots, data, manifest_path, NULL, version, NULL) != BASE_OK)
+        source_folder_index(roots, &(struct source_place){.path = data}, manifest_path, NULL, version,
+                            NULL) != BASE_OK)
         return -1;
     return manifest_open(&manifest, manifest_path, version, NULL) == BASE_OK ? 0 : -1;
 }

@@ -96,7 +96,9 @@ static struct worker_dataset *index_data(void)
     uint8_t version[32];
     static const _Atomic bool cancel = false;
     snprintf(path, sizeof path, "%s/manifest", bed.dir);
-    assert_int_equal(source_folder_index(bed.roots, bed.data, path, &cancel, version, NULL), BASE_OK);
+    assert_int_equal(source_folder_index(bed.roots, &(struct source_place){.path = bed.data}, path, &cancel,
+                                         version, NULL),
+                     BASE_OK);
     assert_int_equal(manifest_open(&manifest, path, version, NULL), BASE_OK);
     assert_int_equal(worker_dataset_create(&dataset, manifest, "pictures", bed.data, bed.roots, NULL),
                      BASE_OK);
@@ -189,7 +191,11 @@ static struct lone_row make_alone(const struct worker_kit *kit, uint64_t item, u
     assert_int_equal(source_folder_read(&dataset->folder, item, bytes, &size, NULL), BASE_OK);
     for (int f = 0; f < kit->layout.field_count; f++)
         out.field[f] = row.field[f] = malloc(kit->layout.fields[f].max_bytes);
-    struct pipeline_input input = {bytes, size, entry.label,
+    struct pipeline_input input = {bytes,
+                                   size,
+                                   NULL,
+                                   0,
+                                   entry.label,
                                    base_philox_sample_key(kit->stream.seed, item, epoch, occurrence),
                                    PIPELINE_UNKNOWN};
     row.code = pipeline_run(kit->pipeline, scratch, &input, &out, &verdict, NULL);

@@ -195,7 +195,8 @@ static int make_data(void **state)
     snprintf(command, sizeof command, "/usr/bin/python3 %s %s", script, data);
     if (system(command) != 0 || source_roots_open(&roots, paths, 1, NULL, 0, NULL) != BASE_OK)
         return -1;
-    enum base_code code = source_folder_index(roots, data, manifest_path, NULL, version, NULL);
+    enum base_code code =
+        source_folder_index(roots, &(struct source_place){.path = data}, manifest_path, NULL, version, NULL);
     source_roots_close(&roots);
     return code == BASE_OK ? 0 : -1;
 }

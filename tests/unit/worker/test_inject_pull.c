@@ -138,7 +138,7 @@ static enum base_code write_original(void)
     for (uint64_t i = 0; i < ITEMS && code == BASE_OK; i++) {
         char name[32];
         snprintf(name, sizeof name, "cat/%06llu.jpg", (unsigned long long)i);
-        code = manifest_writer_item(writer, &(struct manifest_item){name, i, 0, 0}, NULL);
+        code = manifest_writer_item(writer, &(struct manifest_item){name, i, 0, 0, 0, 0}, NULL);
     }
     if (code == BASE_OK)
         code = manifest_writer_finish(writer, version, NULL);

@@ -3,26 +3,16 @@
 
 #include "tests/support/fake_cuda/cuda.h"
 #include "tests/support/fake_cuda/cuda_runtime_api.h"
+#include "tests/support/fake_cuda_memory.h"
 
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-enum { DEVICES = 2, DEPTH = 16, PAGE = 4096, BORDER = 64, POISON = 0xa5 };
+enum { DEVICES = 2, DEPTH = 16 };
 enum policy { POLICY_RANDOM, POLICY_LATE, POLICY_AT_ONCE, POLICIES };
-
-/* All that was allocated, of devices and pinned: pages of its own. */
-struct region {
-    struct region *next;
-    uint8_t *base;
-    size_t bytes, mapped;
-    int device;
-    bool pinned;
-};
 
 /* One cudaEventRecord: what waits, waits for it and not for what the event records later. */
 struct record {
@@ -67,7 +57,6 @@ static struct {
     bool started;
     uint64_t random;
     enum policy policy;
-    struct region *regions;
     struct fake_stream *streams; /* the devices' own as well */
     struct fake_stream own[DEVICES];
     struct fake_context contexts[DEVICES];
@@ -80,17 +69,6 @@ static struct {
 static _Thread_local int stack[DEPTH], depth;
 static _Thread_local cudaError_t last_error;
 
-__attribute__((noreturn, format(printf, 1, 2))) static void wrong(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    fputs("fake CUDA: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-    abort();
-}
-
 static uint64_t chance(uint64_t below)
 {
     fake.random ^= fake.random << 13;
@@ -99,56 +77,13 @@ static uint64_t chance(uint64_t below)
     return fake.random % below;
 }
 
-/* ---- memory ---- */
+/* ---- what work touches ---- */
 
-static struct region *region_of(const void *memory)
-{
-    for (struct region *region = fake.regions; region; region = region->next)
-        if ((const uint8_t *)memory >= region->base &&
-            (const uint8_t *)memory < region->base + region->mapped)
-            return region;
-    return NULL;
-}
-
-static void check_range(const void *memory, size_t bytes, const char *what)
-{
-    const struct region *region = region_of(memory);
-    if (region && (const uint8_t *)memory + bytes > region->base + region->bytes)
-        wrong("%s: %zu bytes, beyond the end of %zu", what, bytes, region->bytes);
-}
-
-static void open_devices(int protection)
-{
-    for (struct region *region = fake.regions; region; region = region->next)
-        if (!region->pinned && mprotect(region->base, region->mapped, protection) != 0)
-            wrong("mprotect failed");
-}
-
-static void *take(size_t bytes, bool pinned, int device)
-{
-    struct region *region = calloc(1, sizeof *region);
-    size_t mapped = (bytes + BORDER + PAGE - 1) / PAGE * PAGE;
-    void *base = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (!region || base == MAP_FAILED)
-        wrong("no memory");
-    memset(base, POISON, mapped);
-    *region = (struct region){.next = fake.regions,
-                              .base = base,
-                              .bytes = bytes,
-                              .mapped = mapped,
-                              .device = device,
-                              .pinned = pinned};
-    fake.regions = region;
-    if (!pinned)
-        mprotect(base, mapped, PROT_NONE);
-    return base;
-}
-
-static bool touches(const struct op *op, const struct region *region)
+static bool touches(const struct op *op, const struct fake_region *region)
 {
     uintptr_t begin = (uintptr_t)region->base, end = begin + region->mapped, word;
     if (op->kind == OP_COPY)
-        return region_of(op->to) == region || (!op->own && region_of(op->from) == region);
+        return fake_memory_find(op->to) == region || (!op->own && fake_memory_find(op->from) == region);
     for (size_t at = 0; op->kind == OP_KERNEL && at + sizeof word <= op->launch.argument_bytes;
          at += sizeof word) {
         memcpy(&word, (const char *)op->own + at, sizeof word);
@@ -160,25 +95,16 @@ static bool touches(const struct op *op, const struct region *region)
 
 static void give_up(void *memory, bool pinned)
 {
-    struct region *region = region_of(memory);
+    struct fake_region *region = fake_memory_find(memory);
     if (!memory)
         return;
     if (!region || region->base != memory || region->pinned != pinned)
-        wrong("memory is freed that was not allocated so");
+        fake_cuda_wrong("memory is freed that was not allocated so");
     for (const struct fake_stream *stream = fake.streams; stream; stream = stream->next)
         for (const struct op *op = stream->head; op; op = op->next)
             if (touches(op, region))
-                wrong("memory is freed that work under way uses");
-    mprotect(region->base, region->mapped, PROT_READ);
-    for (size_t at = region->bytes; at < region->mapped; at++)
-        if (region->base[at] != POISON)
-            wrong("memory of %zu bytes was written to at %zu", region->bytes, at);
-    munmap(region->base, region->mapped);
-    struct region **at = &fake.regions;
-    while (*at != region)
-        at = &(*at)->next;
-    *at = region->next;
-    free(region);
+                fake_cuda_wrong("memory is freed that work under way uses");
+    fake_memory_give(region);
 }
 
 /* ---- streams ---- */
@@ -207,18 +133,22 @@ static void forget_stream(struct fake_stream *stream)
 
 static void execute(const struct op *op)
 {
-    open_devices(PROT_READ | PROT_WRITE);
+    if (op->kind == OP_WAIT)
+        return;
+    if (op->kind == OP_RECORD) {
+        op->record->done = true;
+        op->record->at_ns = fake.clock_ns;
+        return;
+    }
+    fake_memory_open(true);
     if (op->kind == OP_COPY) {
         memcpy(op->to, op->own ? op->own : op->from, op->bytes);
         fake.clock_ns += (int64_t)op->bytes * fake.copy_ns_a_kib / 1024;
-    } else if (op->kind == OP_KERNEL) {
+    } else {
         fake_cuda_run(&op->launch, op->own, chance(UINT32_MAX));
         fake.clock_ns += fake.kernel_ns;
-    } else if (op->kind == OP_RECORD) {
-        op->record->done = true;
-        op->record->at_ns = fake.clock_ns;
     }
-    open_devices(PROT_NONE);
+    fake_memory_open(false);
 }
 
 static bool runnable(const struct fake_stream *stream)
@@ -243,7 +173,7 @@ static void advance(struct fake_stream *stream)
 {
     for (int hops = 0; !runnable(stream); hops++) {
         if (hops > 100)
-            wrong("streams wait in a circle");
+            fake_cuda_wrong("streams wait in a circle");
         stream = stream->head->record->stream;
     }
     run_head(stream);
@@ -327,7 +257,7 @@ static cudaError_t begin(enum call call)
     pthread_mutex_lock(&fake.mutex);
     start();
     if (call < CALL_DRIVER && depth == 0)
-        wrong("a runtime call without a context: it would make one on device 0");
+        fake_cuda_wrong("a runtime call without a context: it would make one on device 0");
     if (fake.lost)
         return call >= CALL_DRIVER ? cudaSuccess : cudaErrorIllegalAddress;
     if (call != CALL_FREE && call != CALL_PUSH && fake.fail_in > 0 && --fake.fail_in == 0) {
@@ -369,7 +299,7 @@ static struct fake_stream *stream_of(struct fake_stream *stream)
     while (at && at != stream)
         at = at->next;
     if (!at || at->destroyed)
-        wrong("a stream is used that is gone");
+        fake_cuda_wrong("a stream is used that is gone");
     return at;
 }
 
@@ -377,7 +307,7 @@ static struct op *put(struct fake_stream *stream, enum kind kind)
 {
     struct op *op = calloc(1, sizeof *op);
     if (!op)
-        wrong("no memory");
+        fake_cuda_wrong("no memory");
     op->kind = kind;
     *stream->tail = op;
     stream->tail = &op->next;
@@ -388,7 +318,7 @@ static void *keep(const void *from, size_t bytes)
 {
     void *kept = malloc(bytes + 1);
     if (!kept)
-        wrong("no memory");
+        fake_cuda_wrong("no memory");
     return memcpy(kept, from, bytes);
 }
 
@@ -396,15 +326,15 @@ static cudaError_t put_copy(struct fake_stream *stream, void *to, const void *fr
 {
     if (!to || !from)
         return cudaErrorInvalidValue;
-    check_range(to, bytes, "a copy to");
-    check_range(from, bytes, "a copy from");
+    fake_memory_check(to, bytes, "a copy to");
+    fake_memory_check(from, bytes, "a copy from");
     struct op *op = put(stream, OP_COPY);
     op->to = to;
     op->from = from;
     op->bytes = bytes;
-    if (!region_of(from))
+    if (!fake_memory_find(from))
         op->own = keep(from, bytes);
-    if (!region_of(to))
+    if (!fake_memory_find(to))
         force_stream(stream);
     return cudaSuccess;
 }
@@ -452,7 +382,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     cudaError_t status = begin(CALL_ALLOCATE);
     if (status == cudaSuccess)
-        *memory = take(bytes, false, current());
+        *memory = fake_memory_take(bytes, false, current());
     return end(status);
 }
 
@@ -460,7 +390,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
 {
     cudaError_t status = begin(CALL_ALLOCATE);
     if (status == cudaSuccess && flags == cudaHostAllocDefault)
-        *memory = take(bytes, true, current());
+        *memory = fake_memory_take(bytes, true, current());
     return end(status);
 }
 
@@ -506,9 +436,9 @@ static struct fake_stream *make_stream(unsigned flags)
 {
     struct fake_stream *stream = calloc(1, sizeof *stream);
     if (!stream)
-        wrong("no memory");
+        fake_cuda_wrong("no memory");
     if (flags != cudaStreamNonBlocking)
-        wrong("streams that wait for the default stream are not made here");
+        fake_cuda_wrong("streams that wait for the default stream are not made here");
     *stream = (struct fake_stream){.next = fake.streams, .device = current(), .tail = &stream->head};
     return fake.streams = stream;
 }
@@ -561,7 +491,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
         return end(status);
     *event = calloc(1, sizeof **event);
     if (!*event)
-        wrong("no memory");
+        fake_cuda_wrong("no memory");
     (*event)->device = current();
     (*event)->timing = !(flags & cudaEventDisableTiming);
     fake.events++;
@@ -587,7 +517,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
         return end(cudaErrorInvalidResourceHandle);
     struct record *record = calloc(1, sizeof *record);
     if (!record)
-        wrong("no memory");
+        fake_cuda_wrong("no memory");
     *record = (struct record){.refs = 2, .stream = on};
     put(on, OP_RECORD)->record = record;
     drop_record(event->last);
@@ -669,10 +599,9 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 {
     pthread_mutex_lock(&fake.mutex);
     if (--fake.contexts[device].retained < 0)
-        wrong("a context is released that was not retained");
-    for (const struct region *region = fake.regions; region; region = region->next)
-        if (region->device == device && fake.contexts[device].retained == 0)
-            wrong("the last hold of a context goes before its memory");
+        fake_cuda_wrong("a context is released that was not retained");
+    if (fake.contexts[device].retained == 0 && fake_memory_count(device) > 0)
+        fake_cuda_wrong("the last hold of a context goes before its memory");
     return driver_end(cudaSuccess);
 }
 
@@ -688,9 +617,9 @@ CUresult cuCtxPushCurrent(CUcontext context)
 {
     cudaError_t status = begin(CALL_PUSH);
     if (context->retained == 0)
-        wrong("a context is used that is not retained");
+        fake_cuda_wrong("a context is used that is not retained");
     if (depth == DEPTH)
-        wrong("contexts are pushed and not popped");
+        fake_cuda_wrong("contexts are pushed and not popped");
     if (status == cudaSuccess)
         stack[depth++] = (int)(context - fake.contexts);
     return driver_end(status);
@@ -699,7 +628,7 @@ CUresult cuCtxPushCurrent(CUcontext context)
 CUresult cuCtxPopCurrent(CUcontext *context)
 {
     if (depth == 0)
-        wrong("more contexts are popped than pushed");
+        fake_cuda_wrong("more contexts are popped than pushed");
     *context = &fake.contexts[stack[--depth]];
     return CUDA_SUCCESS;
 }
@@ -788,9 +717,7 @@ bool fake_cuda_failed(void)
 int fake_cuda_live(void)
 {
     pthread_mutex_lock(&fake.mutex);
-    int live = fake.events;
-    for (const struct region *region = fake.regions; region; region = region->next)
-        live++;
+    int live = fake.events + fake_memory_count(-1);
     for (const struct fake_stream *stream = fake.streams; stream; stream = stream->next)
         live += stream < fake.own || stream >= fake.own + DEVICES;
     pthread_mutex_unlock(&fake.mutex);

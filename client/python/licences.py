@@ -3,9 +3,10 @@
 
 Writes the licences of a wheel that was unpacked: into its dist-info/licenses/, the project's own, and THIRD_PARTY: which of Debian's
 packages the libraries in *.libs come from, under which licence, and what their authors want said (Debian's copyright files, which
-tell of the whole source, tests and build files included). LIBRARY...: paths of what was bundled, before it was renamed. Fails for a
-library of a package whose licence nobody has looked at yet.
+tell of the whole source, tests and build files included); and NVIDIA's, where CUDA's runtime is in the extension. LIBRARY...: paths of
+what was bundled, before it was renamed. Fails for a library of a package whose licence nobody has looked at yet.
 """
+import glob
 import pathlib
 import re
 import shutil
@@ -24,6 +25,9 @@ LICENCES = {
     "libxxhash0": "BSD-2-Clause",
     "libzstd1": "BSD-3-Clause",
 }
+# Linked into the extension where nvcc was found. NVIDIA lets others hand it on inside of programs (Attachment A of its text).
+CUDA_MARK = b"libcudart_static_"
+CUDA_TEXTS = ("/usr/local/cuda/EULA.txt", "/usr/local/cuda/dist-info/nvidia_cuda_runtime-*/licenses/*", "/usr/share/doc/libcudart*/copyright")
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
@@ -67,12 +71,24 @@ def third_party(bundled, libraries):
     return "\n".join(lines) + "\n"
 
 
+def cuda():
+    """The text for an extension that has CUDA's runtime inside."""
+    texts = [path for pattern in CUDA_TEXTS for path in glob.glob(pattern)]
+    if not texts:
+        raise SystemExit(f"licences.py: NVIDIA's licence is not at {', '.join(CUDA_TEXTS)}: put it there, or build with MILLRACE_CUDA=OFF")
+    text = pathlib.Path(texts[0]).read_text(encoding="utf-8", errors="replace")
+    return "\n".join(["", "=" * 80, "NVIDIA CUDA runtime, in millrace/_core.abi3.so", "=" * 80, text])
+
+
 def main(folder, *libraries):
     [info] = pathlib.Path(folder).glob("*.dist-info")
     (info / "licenses").mkdir(exist_ok=True)
     shutil.copy(ROOT / "LICENSE", info / "licenses")
     bundled = [path.name for path in pathlib.Path(folder).glob("*.libs/*")]
-    (info / "licenses" / "THIRD_PARTY").write_text(third_party(bundled, libraries), encoding="utf-8")
+    text = third_party(bundled, libraries)
+    if any(CUDA_MARK in path.read_bytes() for path in pathlib.Path(folder).glob("millrace/*.so")):
+        text += cuda()
+    (info / "licenses" / "THIRD_PARTY").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -20,9 +20,10 @@ class CMakeBuild(build_ext):
             raise SystemExit("millrace: builds from a clone of the whole project only, or install its wheel")
         folder = pathlib.Path(self.build_temp).resolve() / "cmake"
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-        subprocess.run(["cmake", "-S", ROOT, "-B", folder, *generator, "-DMILLRACE_TESTS=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+        wanted = [f"-D{name}={os.environ.get(name, usual)}" for name, usual in (("MILLRACE_PYTHON_WHEEL", "OFF"), ("MILLRACE_CUDA", "ON"))]
+        subprocess.run(["cmake", "-S", ROOT, "-B", folder, *generator, *wanted, "-DMILLRACE_TESTS=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
                         "-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG", f"-DMILLRACE_PYTHON_INCLUDE={sysconfig.get_paths()['include']}",
-                        f"-DMILLRACE_PYTHON_DIR={folder / 'python'}", f"-DMILLRACE_PYTHON_WHEEL={os.environ.get('MILLRACE_PYTHON_WHEEL', 'OFF')}"], check=True)
+                        f"-DMILLRACE_PYTHON_DIR={folder / 'python'}"], check=True)
         subprocess.run(["cmake", "--build", folder, "--target", "millrace_python", "--parallel", str(os.cpu_count() or 1)], check=True)
         target = pathlib.Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)

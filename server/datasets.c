@@ -339,6 +339,7 @@ enum base_code server_datasets_add(struct server_datasets *datasets, const char 
     if (!dataset->has_version)
         dataset->state = SERVER_DATASET_INDEXING;
     dataset->error[0] = 0;
+    dataset->index_code = BASE_OK;
     code = save(datasets, dataset, error);
     if (fresh && code)
         record_destroy(dataset);
@@ -419,6 +420,7 @@ static bool order_assign(struct server_datasets *datasets, struct server_order *
 static void index_failed(struct server_datasets *datasets, struct server_dataset *dataset)
 {
     snprintf(dataset->error, sizeof dataset->error, "%s", dataset->index.last_error);
+    dataset->index_code = dataset->index.last_code;
     if (!dataset->has_version)
         dataset->state = SERVER_DATASET_FAILED;
     dataset->index = (struct server_order){0};
@@ -462,6 +464,7 @@ static void refuse(struct server_datasets *datasets, struct server_order *order,
                    const Millrace__V1__IndexResult *result)
 {
     snprintf(order->last_error, sizeof order->last_error, "%s", result->error);
+    order->last_code = (enum base_code)result->code;
     order->tried[order->tried_count++] = order->worker; /* it was given: there is room */
     order->worker = 0;
     datasets->revision++;

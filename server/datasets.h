@@ -35,6 +35,7 @@ struct server_order {
     uint64_t tried[SERVER_DATASET_TRIED_MAX];
     int tried_count;
     char last_error[BASE_ERROR_TEXT_BYTES];
+    enum base_code last_code;
 };
 
 struct server_dataset {
@@ -42,6 +43,7 @@ struct server_dataset {
     char *path, *masks; /* masks "": none */
     enum server_dataset_state state;
     char error[BASE_ERROR_TEXT_BYTES];
+    enum base_code index_code; /* why indexing failed; not stored */
     bool has_version;
     uint8_t version[BASE_SHA256_BYTES];
     uint64_t items, bytes, skipped;

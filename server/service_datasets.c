@@ -41,7 +41,8 @@ static void add_answer(void *context, struct rpc_call *call, const ProtobufCMess
         answer_gone(server, call, name);
     } else if (!dataset->index.id && dataset->error[0]) {
         struct base_error error;
-        base_error_set(&error, BASE_INVALID, "dataset %s: %s", name, dataset->error);
+        base_error_set(&error, dataset->index_code ? dataset->index_code : BASE_INVALID, "dataset %s: %s",
+                       name, dataset->error);
         server_answer_error(server, call, &error);
     } else {
         answer_info(server, call, dataset);

@@ -172,7 +172,8 @@ static int run_add(const struct options *given, const char *name, const char *gi
     }
     enum base_code code = add(options, name, path, &info, &error);
     if (code == BASE_OK && strcmp(info->state, "failed") == 0)
-        code = base_error_set(&error, BASE_INVALID, "%s", info->error);
+        code =
+            base_error_set(&error, info->code ? (enum base_code)info->code : BASE_INVALID, "%s", info->error);
     else if (code == BASE_OK && !ended(info) && options->wait_ms > 0)
         code = base_error_set(&error, BASE_TIMEOUT, "%s is still being indexed", name);
     if (code == BASE_OK && options->common.json)

@@ -112,8 +112,8 @@ class Refusals(unittest.TestCase):
         self.refused(["nowhere"], "dataset", "rm", "nowhere", code=3)
         self.refused(["nowhere"], "cat", "nowhere", "--out", self.cluster.path("no"))
         self.refused(["zzz-nothing-here"], "dataset", "add", "half", os.path.join(self.folder, "half"))
-        self.refused(["/etc"], "dataset", "add", "etc", "/etc")
-        self.refused(["no-such-folder"], "dataset", "add", "none", os.path.join(self.folder, "no-such-folder"))
+        self.refused(["/etc"], "dataset", "add", "etc", "/etc", code=5)
+        self.refused(["no-such-folder"], "dataset", "add", "none", os.path.join(self.folder, "no-such-folder"), code=3)
         self.refused(["a/b"], "dataset", "add", "a/b", self.photos)
         self.refused(["registered already"], "dataset", "add", "photos", self.folder)
 

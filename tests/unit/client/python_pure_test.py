@@ -8,10 +8,11 @@ import re
 import sys
 import types
 import unittest
+import unittest.mock
 
 sys.path.insert(0, sys.argv.pop(1))
 import millrace  # noqa: E402
-from millrace import errors, launch, recipe, wrappers  # noqa: E402
+from millrace import device, errors, launch, recipe, wrappers  # noqa: E402
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "MASTER_ADDR": "node7", "MASTER_PORT": "29400", "TORCHELASTIC_RUN_ID": "night"}
 SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "991", "SLURM_STEP_ID": "2"}
@@ -99,8 +100,30 @@ REFUSED = [
     (dict(weight=-1), ValueError, "weight"),
 ]
 
+# device= -> backend, the device of those where torch has current device 3, has not begun with CUDA, is not imported
+USING, IDLE = (types.SimpleNamespace(cuda=types.SimpleNamespace(is_initialized=lambda begun=begun: begun, current_device=lambda: 3))
+               for begun in (True, False))
+DEVICES = [
+    (None, 0, (0, 0, 0)), ("cpu", 0, (0, 0, 0)), ("host", 1, (0, 0, 0)), ("cuda", 2, (3, 0, 0)), ("cuda:0", 2, (0, 0, 0)), ("cuda:12", 2, (12, 12, 12)),
+    ("cuda:", None, None), ("CUDA:0", None, None), ("cuda:0 ", None, None), (0, None, None),
+]
+
 
 class Pure(unittest.TestCase):
+    def test_devices(self):
+        for value, backend, ordinals in DEVICES:
+            with unittest.mock.patch.object(device._core, "has_cuda", True):
+                if backend is None:
+                    self.assertRaises(ValueError, device.parse, value)
+                    continue
+                parsed = device.parse(value)
+            self.assertEqual((parsed.backend, parsed.ingests), (backend, backend != 0), value)
+            for torch, ordinal in zip((USING, IDLE, None), ordinals):
+                with unittest.mock.patch.dict(sys.modules, {"torch": torch}):
+                    self.assertEqual(device.ordinal(parsed), ordinal, value)
+        with unittest.mock.patch.object(device._core, "has_cuda", False), self.assertRaisesRegex(errors.UnsupportedError, "no CUDA toolkit"):
+            device.parse("cuda:0")
+
     def test_launch(self):
         for environ, arguments, wanted in GOOD:
             self.assertEqual(tuple(launch.identify(environ, suffix=".d.0", **arguments)), wanted, (environ, arguments))

@@ -35,6 +35,7 @@ static const struct scheduler_field fields[FIELDS] = {
 /* One end of a round. */
 struct side {
     enum mode mode;
+    void (*work)(struct side *side);
     int fd, core;
     uint64_t frames, bytes; /* to do; payload of one */
     struct wire_layout layout;
@@ -275,7 +276,7 @@ static void link_receive(struct side *side)
 
 /* ---- a round ---- */
 
-static void *run_sender(void *context)
+static void *run_side(void *context)
 {
     struct side *side = context;
     cpu_set_t cpus;
@@ -283,20 +284,7 @@ static void *run_sender(void *context)
     CPU_SET(side->core, &cpus);
     (void)pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
     int64_t begin_ns = base_clock_thread_cpu_ns();
-    side->mode == PLAIN ? plain_send(side) : link_send(side);
-    side->cpu_s = (double)(base_clock_thread_cpu_ns() - begin_ns) * 1e-9;
-    return NULL;
-}
-
-static void *run_receiver(void *context)
-{
-    struct side *side = context;
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    CPU_SET(side->core, &cpus);
-    (void)pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
-    int64_t begin_ns = base_clock_thread_cpu_ns();
-    side->mode == PLAIN ? plain_receive(side) : link_receive(side);
+    side->work(side);
     side->cpu_s = (double)(base_clock_thread_cpu_ns() - begin_ns) * 1e-9;
     return NULL;
 }
@@ -325,6 +313,8 @@ static struct figure run_round(enum mode mode, struct side *sender, struct side 
 {
     connect_tcp(&sender->fd, &receiver->fd);
     struct side *sides[] = {sender, receiver};
+    sender->work = mode == PLAIN ? plain_send : link_send;
+    receiver->work = mode == PLAIN ? plain_receive : link_receive;
     for (int i = 0; i < 2; i++) {
         sides[i]->mode = mode;
         sides[i]->frames = frames;
@@ -335,8 +325,8 @@ static struct figure run_round(enum mode mode, struct side *sender, struct side 
     }
     pthread_t threads[2];
     int64_t begin_ns = base_clock_now_ns();
-    if (pthread_create(&threads[0], NULL, run_sender, sender) ||
-        pthread_create(&threads[1], NULL, run_receiver, receiver))
+    if (pthread_create(&threads[0], NULL, run_side, sender) ||
+        pthread_create(&threads[1], NULL, run_side, receiver))
         die("threads");
     pthread_join(threads[0], NULL);
     pthread_join(threads[1], NULL);

@@ -31,6 +31,8 @@ static const char *const texts[] = {
     "sample: Decode(max_pixels=2000) RandomResizedCrop(size=40)",
     "sample: Decode RandomResizedCrop(size=40) RandomHorizontalFlip Views(count=2)", /* the first, and another view */
     "sample: Decode CenterCrop(size=40) RandomHorizontalFlip Views(count=8)", /* one resize for all */
+    "sample: Decode CenterCrop(size=40) Mask", /* bad where the image, as its own mask, has colours */
+    "sample: Decode RandomResizedCrop(size=40) RandomHorizontalFlip Views(count=2) Mask(fill=9)",
 };
 enum { PIPELINES = sizeof texts / sizeof texts[0] };
 
@@ -139,7 +141,12 @@ static void check_bytes(const char *name, const uint8_t *bytes, size_t size, int
     uint8_t *exact = malloc(size + !size); /* no byte more, for AddressSanitizer */
     memcpy(exact, bytes, size);
     for (uint64_t draw = 0; draw < (uint64_t)draws; draw++) {
-        struct pipeline_input input = {.bytes = exact, .size = size, .label = 5, .sample_key = 77 + draw};
+        struct pipeline_input input = {.bytes = exact,
+                                       .size = size,
+                                       .mask = exact,
+                                       .mask_size = size,
+                                       .label = 5,
+                                       .sample_key = 77 + draw};
         make_alone(&input);
         for (uint64_t turn = 0; turn < 4; turn++) {
             int chosen[PIPELINE_SIBLINGS], count = 2 + (int)base_philox_below(size + draw, 1, turn, 3);

@@ -401,7 +401,7 @@ loader.close()
         self.assertEqual(loader.class_to_idx[loader.classes[2]], 2)
         self.assertIn("Encoded@1", loader.pipeline)
         with self.assertRaisesRegex(ValueError, "this pipeline makes image, label"):
-            len(self.loader(fields=("mask",)))
+            len(self.loader(fields=("depth",)))
 
     def test_bad_samples(self):
         common = dict(dataset="trouble", shuffle=False)

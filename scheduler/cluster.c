@@ -155,11 +155,15 @@ static int job_work(struct scheduler_cluster *cluster)
     return cost;
 }
 
-static int plan_work(struct scheduler_cluster *cluster)
+static int death_work(struct scheduler_cluster *cluster)
 {
     struct cluster_stream *stream = cluster_list_first(&cluster->dead_plans);
-    if (!stream)
-        stream = cluster_list_first(&cluster->plans);
+    return stream ? cluster_plan_make(cluster, stream) : 0;
+}
+
+static int plan_work(struct scheduler_cluster *cluster)
+{
+    struct cluster_stream *stream = cluster_list_first(&cluster->plans);
     return stream ? cluster_plan_make(cluster, stream) : 0;
 }
 
@@ -173,8 +177,8 @@ static int words_work(struct scheduler_cluster *cluster)
 
 void cluster_settle(struct scheduler_cluster *cluster)
 {
-    static int (*const kinds[])(struct scheduler_cluster *) = {candidate_work, stream_work, job_work,
-                                                               plan_work, words_work};
+    static int (*const kinds[])(struct scheduler_cluster *) = {death_work, candidate_work, stream_work,
+                                                               job_work,   plan_work,      words_work};
     enum { KINDS = sizeof kinds / sizeof *kinds };
     int kind = 0;
     for (int left = cluster->step_work; left > 0 && kind < KINDS;) {

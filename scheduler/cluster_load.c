@@ -27,7 +27,29 @@ enum { REPORTS_LEAST = 4, STEADY_MINUTES = 4, PEERS_LEAST = 2 };
 
 void cluster_load_reset(struct cluster_load *load)
 {
-    *load = (struct cluster_load){.factor = 1, .step = STEP_FIRST};
+    *load = (struct cluster_load){.factor = 1, .step = STEP_FIRST, .fresh = true};
+}
+
+/* As the middle one of those with as many cores: machines of one kind come in groups, and a joiner to a slow one would have to be
+ * found out, a fifth a minute. */
+void cluster_load_begin(const struct scheduler_cluster *cluster, struct cluster_member *member)
+{
+    enum { BINS = (int)(FACTOR_MOST * FACTOR_UNIT) + 1 };
+    int counts[BINS] = {0}, peers = 0, before = 0, bin = 0;
+    member->load.fresh = false;
+    for (int i = 0; i < cluster->member_count; i++) {
+        const struct cluster_member *peer = cluster->members[i];
+        if (peer == member || peer->view.state != SCHEDULER_WORKER_READY ||
+            peer->view.weight != member->view.weight)
+            continue;
+        counts[(int)(peer->load.factor * FACTOR_UNIT)]++;
+        peers++;
+    }
+    if (peers < PEERS_LEAST)
+        return;
+    while ((before += counts[bin]) <= (peers - 1) / 2)
+        bin++;
+    member->load.factor = bin / FACTOR_UNIT;
 }
 
 void cluster_load_take(struct cluster_load *load, const struct scheduler_worker_report *report)

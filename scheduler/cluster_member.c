@@ -249,8 +249,10 @@ static void take_facts(struct scheduler_cluster *cluster, struct cluster_member 
     member->view.staging_bytes = report->staging_bytes;
     member->self_draining = report->draining;
     cluster_load_take(&member->load, report);
-    if (member->view.weight != weight) {
+    if (member->view.weight != weight || member->load.fresh) {
         member->view.weight = weight;
+        if (member->load.fresh)
+            cluster_load_begin(cluster, member);
         cluster_member_weigh(cluster, member);
         cluster_candidate_mark_sought(cluster);
     }

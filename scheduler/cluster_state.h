@@ -5,10 +5,11 @@
  * change. A step does a bounded amount of that: what is left is done at the next one, at once (scheduler_cluster_deadline_ns).
  *
  *   an event marks       settling, in this order
+ *   a plan               that has a dead home, at once
  *   a candidate          wanted still? Workers' fingerprints have changed: its jobs without a stream are marked
  *   a stream             live jobs, readers, front; dropped when nobody used it for long; its jobs' words are marked
  *   a job                its state
- *   a plan               a dead home first, at once; others when the last plan is old enough for its size
+ *   a plan               any other, when the last one is old enough for its size
  *   words                a job's reason
  *
  * Workers have seats, small numbers that their state in other tables (prints, eligibility, plans) is found by.
@@ -101,6 +102,7 @@ struct cluster_load {
     int reports;
     double factor;         /* measured: its weight is that of its cores times this */
     double step;           /* of the next change, as a share of the factor */
+    bool fresh;            /* nothing is known of it yet */
     int direction, steady; /* of the last change; minutes that have asked for the same since */
 };
 
@@ -313,6 +315,8 @@ void cluster_member_expire(struct scheduler_cluster *cluster, struct cluster_mem
 /* ---- cluster_load.c ---- */
 
 void cluster_load_reset(struct cluster_load *load);
+/* Of a worker that has just begun, once its cores are known. */
+void cluster_load_begin(const struct scheduler_cluster *cluster, struct cluster_member *member);
 void cluster_load_take(struct cluster_load *load, const struct scheduler_worker_report *report);
 /* Compares loads when a minute is over. */
 void cluster_load_balance(struct scheduler_cluster *cluster);

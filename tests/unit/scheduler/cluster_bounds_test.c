@@ -2,6 +2,8 @@
 /* What bounds the cluster machine: full tables, writes that failed, numbers at their end, who is woken. */
 #include "tests/unit/scheduler/cluster_fixture.h"
 
+#include "scheduler/cluster_state.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -223,6 +225,24 @@ static void many_joiners_make_few_plans_and_a_death_one_at_once(void **state)
     assert_int_equal(fixture_held(job->stream, 7), 0); /* ... but not for this */
 }
 
+/* Joiners that mark everything held back the plan of a home that had just died, a step's work after the other. */
+static void a_death_comes_before_whatever_joiners_mark(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    sync_worker(&a), sync_worker(&b);
+    const struct scheduler_job *job = open_job(&request);
+    sync_worker(&a), sync_worker(&b);
+    assert_true(fixture_held(job->stream, 2) > 0);
+    cluster->step_work = 1;
+    for (int i = 0; i < cluster->candidate_count; i++)
+        cluster_candidate_mark(cluster, cluster->candidates[i]);
+    for (int i = 0; i < cluster->job_count; i++)
+        cluster_job_mark(cluster, cluster->jobs[i]);
+    scheduler_cluster_worker_leave(cluster, now, 2, 1);
+    assert_int_equal(fixture_held(job->stream, 2), 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -234,6 +254,7 @@ int main(void)
         TEST(the_first_holder_of_a_manifest_is_news),
         TEST(an_epoch_beyond_the_last_is_refused),
         TEST(many_joiners_make_few_plans_and_a_death_one_at_once),
+        TEST(a_death_comes_before_whatever_joiners_mark),
         TEST(weights_are_bounded_and_the_same_on_all_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

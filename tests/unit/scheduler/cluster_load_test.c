@@ -3,6 +3,7 @@
 #include "tests/unit/scheduler/cluster_fixture.h"
 
 #include "base/philox.h"
+#include "scheduler/cluster_state.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -195,15 +196,31 @@ static void idle_workers_of_no_plan_do_not_count(void **state)
     assert_in_range(fixture_held(stream, WORKERS + 1), 200, 210);
 }
 
+/* It began with the weight of its cores, twice what the others of its kind can do, and was corrected by a fifth a minute. */
+static void a_joiner_begins_as_its_group_is(void **state)
+{
+    (void)state;
+    struct fake_worker joiner = {.id = WORKERS + 1, .incarnation = 1, .weight = 2, .bits = 0xaa};
+    const struct scheduler_live_stream *stream = open_job("one", "imagenet_train");
+    for (int i = 0; i < WORKERS; i++) {
+        cluster->members[i]->load.factor = 0.5;
+        cluster_member_weigh(cluster, cluster->members[i]);
+    }
+    assert_int_equal(fixture_sync(cluster, now, &joiner, &error), BASE_OK);
+    assert_in_range(fixture_held(stream, joiner.id), 200, 210);
+    joiner.incarnation++; /* starts anew */
+    joiner.weight = 4;    /* of another kind: nothing is known of that */
+    assert_int_equal(fixture_sync(cluster, now, &joiner, &error), BASE_OK);
+    assert_true(cluster->members[WORKERS]->load.factor == 1);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(equal_loads_move_nothing),
-        TEST(a_slow_worker_comes_to_hold_what_it_can_do_and_rests),
-        TEST(a_burst_moves_nothing),
-        TEST(idle_workers_of_no_plan_do_not_count),
-        TEST(siblings_have_equal_plans_and_keep_them),
+        TEST(equal_loads_move_nothing),        TEST(a_slow_worker_comes_to_hold_what_it_can_do_and_rests),
+        TEST(a_burst_moves_nothing),           TEST(idle_workers_of_no_plan_do_not_count),
+        TEST(a_joiner_begins_as_its_group_is), TEST(siblings_have_equal_plans_and_keep_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,5 +5,5 @@
 set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-python3 -m venv "$folder" && "$folder/bin/pip" install --quiet 'pillow==13.*' || exit 77
+python3 -m venv "$folder" && "$folder/bin/pip" install --quiet 'pillow==13.*' numpy || exit 77
 "$folder/bin/python" "$(dirname "$0")/oracle.py" "$1" pillow13

@@ -32,7 +32,8 @@
  * CONFLICT), each must open again with a higher generation. Not fenced are those that opened after the replaced rank was last
  * heard of: they are of the new launch, whose ranks come in any order. Ranks of one launch must ask for the same (world, batch,
  * tail, weight, stream, cursor, join, pipeline): else CONFLICT, naming both. After a restart of the server any generation's sync
- * attaches a rank that has none yet.
+ * attaches a rank that has none yet. Generations and incarnations are taken from clocks: where no lease of the earlier start runs
+ * any more, a lower one begins a new launch, too.
  */
 #ifndef SCHEDULER_CLUSTER_H
 #define SCHEDULER_CLUSTER_H

@@ -382,15 +382,17 @@ static void unlink_job(struct scheduler_cluster *cluster, struct cluster_job *jo
     cluster_list_remove(&job->woken);
 }
 
-/* The new launch takes the old one's place; ranks keep the generation that they must exceed. */
+/* The new launch takes the old one's place; ranks keep the generation that they must exceed, unless clocks do not tell it. */
 static void replace_launch(struct scheduler_cluster *cluster, struct cluster_job *job,
-                           struct cluster_job *asked, uint32_t replaced)
+                           struct cluster_job *asked, const struct scheduler_job_request *request)
 {
     unlink_job(cluster, job);
     struct cluster_job old = *job;
+    uint32_t replaced = request->rank;
     uint32_t both =
         old.view.shape.world < asked->view.shape.world ? old.view.shape.world : asked->view.shape.world;
-    for (uint32_t i = 0; i < both; i++) {
+    bool ordered = replaced >= both || request->generation >= old.ranks[replaced].generation;
+    for (uint32_t i = 0; ordered && i < both; i++) {
         asked->ranks[i].known = old.ranks[i].known;
         asked->ranks[i].generation = old.ranks[i].generation;
     }
@@ -503,6 +505,9 @@ static enum verdict judge(struct scheduler_cluster *cluster, const struct cluste
     const struct cluster_rank *rank =
         request->rank < job->view.shape.world ? &job->ranks[request->rank] : NULL;
     bool opened = rank && rank->state != CLUSTER_RANK_ABSENT;
+    bool over = job->view.ranks_live == 0 && !may_come_back(cluster, job);
+    if (rank && rank->known && over && request->generation < rank->generation)
+        return VERDICT_REPLACE; /* of the old start nobody lives: this host's clock is behind */
     if (rank && rank->known &&
         (request->generation < rank->generation || (!opened && request->generation == rank->generation))) {
         fenced(cluster, request->job, request->rank, error);
@@ -561,7 +566,7 @@ enum base_code scheduler_cluster_job_open(struct scheduler_cluster *cluster, int
         return code;
     }
     if (job && verdict == VERDICT_REPLACE)
-        replace_launch(cluster, job, asked, request->rank);
+        replace_launch(cluster, job, asked, request);
     if (job)
         cluster_job_destroy(asked);
     else

@@ -273,7 +273,8 @@ static enum base_code admit(struct scheduler_cluster *cluster, const struct sche
         return base_error_set(error, BASE_TOO_LARGE, "worker %" PRIu64 ": its addresses are over %d bytes",
                               report->id, SCHEDULER_ADDRESSES_CHARS - 1);
     *member = cluster_member_find(cluster, report->id);
-    if (*member && report->incarnation < (*member)->view.incarnation) {
+    bool lives = *member && (*member)->view.state != SCHEDULER_WORKER_LOST; /* else its clock was put back */
+    if (lives && report->incarnation < (*member)->view.incarnation) {
         cluster->counts.fenced++;
         return base_error_set(error, BASE_CONFLICT,
                               "worker %" PRIu64 ": incarnation %" PRIu64 " is over, %" PRIu64 " has begun",

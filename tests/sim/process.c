@@ -13,7 +13,8 @@ void sim_process_init(struct sim_process *process, struct sim_world *world, uint
     if (!world->rules.clocks)
         return;
     process->drift_ppm = sim_random_between(draws, -1000, 1000);
-    process->wall_ns = sim_random_between(draws, -2 * SIM_S, 2 * SIM_S);
+    int64_t wrong_ns = sim_random_chance(draws, 100) ? 600 * SIM_S : 2 * SIM_S;
+    process->wall_ns = sim_random_between(draws, -wrong_ns, wrong_ns);
 }
 
 int64_t sim_process_now_ns(const struct sim_process *process)

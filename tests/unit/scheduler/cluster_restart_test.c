@@ -114,6 +114,33 @@ static enum base_code sync_rank(uint32_t rank, uint64_t generation)
     return scheduler_cluster_job_sync(cluster, now, &report, NULL);
 }
 
+/* Started again on hosts whose clocks are minutes behind: it was refused as an earlier start for as long. */
+static void a_clock_that_is_behind_waits_for_leases_only(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    request.world = 2;
+    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    assert_int_equal(open_rank(&request, 0, 500), BASE_OK);
+    assert_int_equal(open_rank(&request, 1, 500), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    now += 10 * SECOND - 1;
+    assert_int_equal(open_rank(&request, 0, 200), BASE_CONFLICT); /* it may be a zombie */
+    now += 1;
+    assert_int_equal(open_rank(&request, 0, 200), BASE_OK);
+    assert_int_equal(open_rank(&request, 1, 210), BASE_OK);
+    assert_int_equal(sync_rank(0, 500), BASE_CONFLICT);
+    assert_int_equal(sync_rank(1, 500), BASE_CONFLICT);
+    assert_int_equal(sync_rank(1, 210), BASE_OK);
+    struct fake_worker behind = worker;
+    behind.incarnation = 0;
+    assert_int_equal(fixture_sync(cluster, now, &worker, NULL), BASE_OK);
+    assert_int_equal(fixture_sync(cluster, now, &behind, NULL), BASE_CONFLICT);
+    scheduler_cluster_tick(cluster, now += 10 * SECOND);
+    assert_int_equal(fixture_sync(cluster, now, &behind, NULL), BASE_OK);
+}
+
 static enum base_code tell(uint32_t rank, uint64_t seeks, uint32_t first_epoch, struct scheduler_cursor at)
 {
     struct scheduler_job_report report = {.job = "one",
@@ -383,6 +410,7 @@ int main(void)
         cmocka_unit_test_teardown(ranks_are_not_kept_where_launches_start_elsewhere, teardown),
         cmocka_unit_test_teardown(a_new_launch_with_a_cursor_waits_for_the_rank_that_begins_it, teardown),
         cmocka_unit_test_teardown(a_new_launch_with_a_cursor_waits_after_a_restart, teardown),
+        cmocka_unit_test_teardown(a_clock_that_is_behind_waits_for_leases_only, teardown),
         cmocka_unit_test_teardown(a_seek_goes_back, teardown),
         cmocka_unit_test_teardown(a_seek_takes_the_front_along, teardown),
         cmocka_unit_test_teardown(slots_stay_over_a_restart, teardown),

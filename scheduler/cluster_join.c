@@ -206,12 +206,15 @@ static void find_start(struct scheduler_cluster *cluster, struct cluster_job *jo
     }
 }
 
+/* After a restart of the server ranks that have not been heard of yet may read on. */
 static enum scheduler_job_state resting_state(const struct cluster_job *job)
 {
-    bool closed = false;
-    for (uint32_t i = 0; i < job->view.shape.world; i++)
+    bool closed = false, awaited = false;
+    for (uint32_t i = 0; i < job->view.shape.world; i++) {
         closed |= job->ranks[i].state == CLUSTER_RANK_CLOSED;
-    return job->view.ranks_open == 0 && closed ? SCHEDULER_JOB_CLOSED : SCHEDULER_JOB_LOST;
+        awaited |= job->loaded && !job->ranks[i].known;
+    }
+    return job->view.ranks_open == 0 && closed && !awaited ? SCHEDULER_JOB_CLOSED : SCHEDULER_JOB_LOST;
 }
 
 void cluster_join_advance(struct scheduler_cluster *cluster, struct cluster_job *job)

@@ -114,6 +114,23 @@ static enum base_code sync_rank(uint32_t rank, uint64_t generation)
     return scheduler_cluster_job_sync(cluster, now, &report, NULL);
 }
 
+/* millrace-sim seed 2003: one rank ended soon after a restart, the job was closed and forgotten, and the other, which read on, fenced. */
+static void one_that_closes_leaves_the_others_their_job(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    request.world = 2;
+    begin_and_restart(&request);
+    struct scheduler_job_report report = {.job = "one", .rank = 0, .generation = 4};
+    assert_int_equal(scheduler_cluster_job_close(cluster, now, &report, NULL), BASE_OK);
+    assert_int_equal(scheduler_cluster_job(cluster, "one")->state, SCHEDULER_JOB_LOST);
+    assert_int_equal(sync_rank(1, 5), BASE_OK);
+    assert_int_equal(scheduler_cluster_job(cluster, "one")->state, SCHEDULER_JOB_RUNNING);
+    report.rank = 1, report.generation = 5;
+    assert_int_equal(scheduler_cluster_job_close(cluster, now, &report, NULL), BASE_OK);
+    assert_int_equal(scheduler_cluster_job(cluster, "one")->state, SCHEDULER_JOB_CLOSED);
+}
+
 /* Started again on hosts whose clocks are minutes behind: it was refused as an earlier start for as long. */
 static void a_clock_that_is_behind_waits_for_leases_only(void **state)
 {
@@ -411,6 +428,7 @@ int main(void)
         cmocka_unit_test_teardown(a_new_launch_with_a_cursor_waits_for_the_rank_that_begins_it, teardown),
         cmocka_unit_test_teardown(a_new_launch_with_a_cursor_waits_after_a_restart, teardown),
         cmocka_unit_test_teardown(a_clock_that_is_behind_waits_for_leases_only, teardown),
+        cmocka_unit_test_teardown(one_that_closes_leaves_the_others_their_job, teardown),
         cmocka_unit_test_teardown(a_seek_goes_back, teardown),
         cmocka_unit_test_teardown(a_seek_takes_the_front_along, teardown),
         cmocka_unit_test_teardown(slots_stay_over_a_restart, teardown),

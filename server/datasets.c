@@ -122,6 +122,7 @@ static void record_destroy(struct server_dataset *dataset)
         return;
     free(dataset->path);
     free(dataset->masks);
+    free(dataset->asked_masks);
     lines_fini(&dataset->classes);
     lines_fini(&dataset->skipped_names);
     lines_fini(&dataset->changed_names);
@@ -304,16 +305,67 @@ static enum base_code check_names(const char *name, const struct server_dataset_
     return code || !place->masks[0] ? code : check_path(name, "path of masks", place->masks, error);
 }
 
+const char *server_dataset_asked_masks(const struct server_dataset *dataset)
+{
+    return dataset->asked_masks ? dataset->asked_masks : dataset->masks;
+}
+
+static enum base_code add_new(struct server_datasets *datasets, const char *name,
+                              const struct server_dataset_place *place, struct server_dataset **out,
+                              struct base_error *error)
+{
+    if (datasets->count == DATASETS_MAX)
+        return base_error_set(error, BASE_BUSY,
+                              "dataset %s: there are %d datasets, the most that one server keeps", name,
+                              DATASETS_MAX);
+    struct server_dataset *dataset = record_create(name, place);
+    if (!dataset)
+        return base_error_set(error, BASE_NO_MEMORY, "dataset %s: no memory", name);
+    enum base_code code = save(datasets, dataset, error);
+    if (code) {
+        record_destroy(dataset);
+        return code;
+    }
+    insert(datasets, dataset);
+    order_new(datasets, &dataset->index);
+    *out = dataset;
+    return BASE_OK;
+}
+
+/* A version that there is stays as it is, masks and all, until the new one is made. */
+static enum base_code add_again(struct server_datasets *datasets, struct server_dataset *dataset,
+                                const char *masks, struct base_error *error)
+{
+    bool other = strcmp(masks, server_dataset_asked_masks(dataset)) != 0;
+    struct server_dataset next = *dataset;
+    char *asked = strdup(masks), **place = next.has_version ? &next.asked_masks : &next.masks;
+    if (!asked)
+        return base_error_set(error, BASE_NO_MEMORY, "dataset %s: no memory", dataset->name);
+    if (!next.has_version)
+        next.state = SERVER_DATASET_INDEXING;
+    next.error[0] = 0;
+    next.index_code = BASE_OK;
+    char *before = *place;
+    *place = asked;
+    enum base_code code = save(datasets, &next, error);
+    free(code ? asked : before);
+    if (code)
+        return code;
+    *dataset = next;
+    if (!dataset->index.id || other)
+        order_new(datasets, &dataset->index);
+    return BASE_OK;
+}
+
 enum base_code server_datasets_add(struct server_datasets *datasets, const char *name,
                                    const struct server_dataset_place *place, struct server_dataset **out,
                                    struct base_error *error)
 {
-    const char *path = place->path;
     enum base_code code = check_names(name, place, error);
     if (code)
         return code;
     struct server_dataset *dataset = server_datasets_find(datasets, name);
-    bool moved = dataset && strcmp(dataset->path, path);
+    bool moved = dataset && strcmp(dataset->path, place->path);
     if (moved && dataset->state == SERVER_DATASET_FAILED) { /* it was never there: a corrected path */
         if ((code = server_datasets_remove(datasets, name, error)))
             return code;
@@ -323,34 +375,10 @@ enum base_code server_datasets_add(struct server_datasets *datasets, const char 
                               "dataset %s is registered already, at %s: `millrace dataset rm` forgets it",
                               name, dataset->path);
     }
-    bool fresh = !dataset;
-    if (fresh && datasets->count == DATASETS_MAX)
-        return base_error_set(error, BASE_BUSY,
-                              "dataset %s: there are %d datasets, the most that one server keeps", name,
-                              DATASETS_MAX);
-    char *masks = fresh ? NULL : strdup(place->masks);
-    if (fresh ? !(dataset = record_create(name, place)) : !masks)
-        return base_error_set(error, BASE_NO_MEMORY, "dataset %s: no memory", name);
-    bool other = masks && strcmp(masks, dataset->masks) != 0;
-    if (masks) {
-        free(dataset->masks);
-        dataset->masks = masks;
-    }
-    if (!dataset->has_version)
-        dataset->state = SERVER_DATASET_INDEXING;
-    dataset->error[0] = 0;
-    dataset->index_code = BASE_OK;
-    code = save(datasets, dataset, error);
-    if (fresh && code)
-        record_destroy(dataset);
-    else if (fresh)
-        insert(datasets, dataset);
-    if (code)
-        return code;
-    if (!dataset->index.id || other)
-        order_new(datasets, &dataset->index);
+    if (!dataset)
+        return add_new(datasets, name, place, out, error);
     *out = dataset;
-    return BASE_OK;
+    return add_again(datasets, dataset, place->masks, error);
 }
 
 enum base_code server_datasets_remove(struct server_datasets *datasets, const char *name,
@@ -424,6 +452,8 @@ static void index_failed(struct server_datasets *datasets, struct server_dataset
     if (!dataset->has_version)
         dataset->state = SERVER_DATASET_FAILED;
     dataset->index = (struct server_order){0};
+    free(dataset->asked_masks);
+    dataset->asked_masks = NULL;
     datasets->revision++;
     char quoted[BASE_ERROR_TEXT_BYTES * 2];
     base_log(BASE_LOG_ERROR, "dataset_index_failed", "dataset=%s error=%s", dataset->name,
@@ -460,11 +490,11 @@ void server_datasets_assign(struct server_datasets *datasets, const uint64_t *li
     }
 }
 
-static void refuse(struct server_datasets *datasets, struct server_order *order,
-                   const Millrace__V1__IndexResult *result)
+static void refuse(struct server_datasets *datasets, struct server_order *order, enum base_code code,
+                   const char *text)
 {
-    snprintf(order->last_error, sizeof order->last_error, "%s", result->error);
-    order->last_code = (enum base_code)result->code;
+    snprintf(order->last_error, sizeof order->last_error, "%s", text);
+    order->last_code = code;
     order->tried[order->tried_count++] = order->worker; /* it was given: there is room */
     order->worker = 0;
     datasets->revision++;
@@ -486,6 +516,9 @@ static enum base_code index_done(struct server_datasets *datasets, struct server
     next.state = SERVER_DATASET_READY;
     next.error[0] = 0;
     next.index = (struct server_order){0};
+    next.asked_masks = NULL;
+    if (dataset->asked_masks)
+        next.masks = dataset->asked_masks;
     enum base_code code = BASE_OK;
     if (!lines_set(&next.classes, result->classes, result->n_classes, CLASSES_MAX_BYTES) ||
         !lines_set(&next.skipped_names, result->skipped_names, result->n_skipped_names, NAMES_MAX_BYTES))
@@ -499,6 +532,8 @@ static enum base_code index_done(struct server_datasets *datasets, struct server
     }
     lines_fini(&dataset->classes);
     lines_fini(&dataset->skipped_names);
+    if (next.masks != dataset->masks)
+        free(dataset->masks);
     *dataset = next;
     datasets->revision++;
     char hex[BASE_SHA256_HEX_CHARS + 1];
@@ -527,12 +562,15 @@ enum base_code server_datasets_indexed(struct server_datasets *datasets,
                                                                      : NULL;
         if (!order || !result->order || order->worker != result->worker)
             continue;
-        if (result->code) {
-            refuse(datasets, order, result);
-            return BASE_OK;
-        }
-        return order == &d->index ? index_done(datasets, d, result, error)
-                                  : verify_result(datasets, d, result, error);
+        if (result->code)
+            refuse(datasets, order, (enum base_code)result->code, result->error);
+        else if (order == &d->verify)
+            return verify_result(datasets, d, result, error);
+        else if (server_dataset_asked_masks(d)[0] &&
+                 !result->masks) /* it would be served as if it had them */
+            refuse(datasets, order, BASE_UNSUPPORTED, "the worker is of a version that knows no masks");
+        else
+            return index_done(datasets, d, result, error);
     }
     return BASE_OK;
 }

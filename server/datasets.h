@@ -40,7 +40,8 @@ struct server_order {
 
 struct server_dataset {
     char name[SERVER_DATASET_NAME_CHARS];
-    char *path, *masks; /* masks "": none */
+    char *path, *masks; /* masks "": none. Of the version that there is, or of the first one to be */
+    char *asked_masks;  /* of the version being made beside one that there is; NULL: the same */
     enum server_dataset_state state;
     char error[BASE_ERROR_TEXT_BYTES];
     enum base_code index_code; /* why indexing failed; not stored */
@@ -75,11 +76,14 @@ const struct server_dataset *server_datasets_find_version(const struct server_da
 struct server_dataset_place {
     const char *path, *masks; /* masks "": none */
 };
-/* Registers, or indexes once more when the name has this path already, with these masks. EXISTS: another path, and
+/* Registers, or indexes once more when the name has this path already, with these masks: what there is stays until that
+ * is done, and if it fails. EXISTS: another path, and
  * not one that failed. */
 enum base_code server_datasets_add(struct server_datasets *datasets, const char *name,
                                    const struct server_dataset_place *place, struct server_dataset **dataset,
                                    struct base_error *error);
+/* Of the version that is to be made. */
+const char *server_dataset_asked_masks(const struct server_dataset *dataset);
 enum base_code server_datasets_remove(struct server_datasets *datasets, const char *name,
                                       struct base_error *error);
 /* Orders a comparison with the source; done when verify_done rises. */

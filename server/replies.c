@@ -164,7 +164,7 @@ static Millrace__V1__IndexOrder *index_order(struct server_arena *arena, const s
     order->order = verify ? dataset->verify.id : dataset->index.id;
     order->dataset = server_arena_text(arena, dataset->name);
     order->path = dataset->path;
-    order->masks = dataset->masks;
+    order->masks = server_arena_text(arena, server_dataset_asked_masks(dataset));
     order->verify = verify;
     if (verify)
         order->version = view(dataset->version, BASE_SHA256_BYTES);

@@ -279,6 +279,7 @@ static void tell(struct job *job, struct rpc_channel *channel)
         result.items = manifest_items(job->manifest);
         result.bytes = manifest_total_bytes(job->manifest);
         result.skipped = manifest_skipped(job->manifest);
+        result.masks = manifest_masks(job->manifest) != NULL;
         result.classes = class_names(job->manifest, &result.n_classes);
     }
     if (job->verify && job->error.code == BASE_OK) {

@@ -50,7 +50,8 @@ static struct server_dataset *add(const char *name, const char *path)
 
 static uint8_t version[BASE_SHA256_BYTES] = {1, 2, 3};
 
-static enum base_code answer(const struct server_order *order, uint64_t worker, uint32_t code, char *error)
+static enum base_code answer_masks(const struct server_order *order, uint64_t worker, uint32_t code,
+                                   char *error, bool masks)
 {
     Millrace__V1__IndexResult result = MILLRACE__V1__INDEX_RESULT__INIT;
     char cats[] = "a/cats", dogs[] = "dogs\nand more", *classes[] = {cats, dogs};
@@ -63,7 +64,13 @@ static enum base_code answer(const struct server_order *order, uint64_t worker, 
     result.items = 7;
     result.classes = classes;
     result.n_classes = 2;
+    result.masks = masks;
     return server_datasets_indexed(datasets, &result, NULL);
+}
+
+static enum base_code answer(const struct server_order *order, uint64_t worker, uint32_t code, char *error)
+{
+    return answer_masks(order, worker, code, error, false);
 }
 
 static void other_masks_are_another_index(void **state)
@@ -83,6 +90,68 @@ static void other_masks_are_another_index(void **state)
     assert_string_equal(dataset->masks, "/data/masks");
     place.masks = "masks";
     assert_int_equal(server_datasets_add(datasets, "photos", &place, &dataset, NULL), BASE_INVALID);
+}
+
+static struct server_dataset *add_masks(const char *masks)
+{
+    struct server_dataset *dataset = NULL;
+    struct server_dataset_place place = {"/data/photos", masks};
+    assert_int_equal(server_datasets_add(datasets, "photos", &place, &dataset, NULL), BASE_OK);
+    server_datasets_assign(datasets, (uint64_t[]){5}, 1);
+    return dataset;
+}
+
+/* What is served has the masks that it was indexed with, whatever becomes of an index with others. */
+static void masks_change_with_the_version(void **state)
+{
+    (void)state;
+    char gone[] = "cats/1.jpg has no mask", fine[] = "";
+    struct server_dataset *dataset = add_masks("/data/first");
+    assert_int_equal(answer_masks(&dataset->index, 5, BASE_OK, fine, true), BASE_OK);
+    assert_int_equal(dataset->state, SERVER_DATASET_READY);
+
+    static const char *const others[] = {"/data/second", "/data/third", ""};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        dataset = add_masks(others[i]);
+        assert_string_equal(dataset->masks, "/data/first");
+        assert_string_equal(server_dataset_asked_masks(dataset), others[i]);
+        answer_masks(&dataset->index, 5, BASE_INVALID, gone, false);
+        server_datasets_assign(datasets, (uint64_t[]){5}, 1);
+        assert_int_equal(dataset->state, SERVER_DATASET_READY);
+        assert_true(dataset->index.id == 0);
+        assert_string_equal(dataset->error, gone);
+        assert_string_equal(dataset->masks, "/data/first");
+        assert_string_equal(server_dataset_asked_masks(dataset), "/data/first");
+    }
+    add_masks("/data/second"); /* and then the server dies: nobody remembers that order */
+    restart();
+    dataset = server_datasets_find(datasets, "photos");
+    assert_string_equal(server_dataset_asked_masks(dataset), "/data/first");
+
+    dataset = add_masks("/data/second");
+    assert_int_equal(answer_masks(&dataset->index, 5, BASE_OK, fine, true), BASE_OK);
+    assert_string_equal(dataset->masks, "/data/second");
+    dataset = add_masks("");
+    assert_int_equal(answer(&dataset->index, 5, BASE_OK, fine), BASE_OK);
+    assert_string_equal(dataset->masks, "");
+    restart();
+    assert_string_equal(server_datasets_find(datasets, "photos")->masks, "");
+}
+
+/* One that knows no masks indexes without, and says that it is done. */
+static void an_index_without_the_masks_asked_for_is_none(void **state)
+{
+    (void)state;
+    char fine[] = "";
+    struct server_dataset *dataset = add_masks("/data/masks");
+    assert_int_equal(answer_masks(&dataset->index, 5, BASE_OK, fine, false), BASE_OK);
+    assert_int_equal(dataset->state, SERVER_DATASET_INDEXING);
+    server_datasets_assign(datasets, (uint64_t[]){5, 6}, 2);
+    assert_true(dataset->index.worker == 6);
+    assert_int_equal(answer_masks(&dataset->index, 6, BASE_OK, fine, false), BASE_OK);
+    server_datasets_assign(datasets, (uint64_t[]){5, 6}, 2);
+    assert_int_equal(dataset->state, SERVER_DATASET_FAILED);
+    assert_int_equal(dataset->index_code, BASE_UNSUPPORTED);
 }
 
 static void a_dataset_waits_for_workers_and_becomes_ready(void **state)
@@ -282,6 +351,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(other_masks_are_another_index, open_all, close_all),
+        cmocka_unit_test_setup_teardown(masks_change_with_the_version, open_all, close_all),
+        cmocka_unit_test_setup_teardown(an_index_without_the_masks_asked_for_is_none, open_all, close_all),
         cmocka_unit_test_setup_teardown(a_dataset_waits_for_workers_and_becomes_ready, open_all, close_all),
         cmocka_unit_test_setup_teardown(an_order_goes_on_when_its_worker_dies_or_refuses, open_all,
                                         close_all),

@@ -11,7 +11,7 @@
 
 #define PAGE_TRY_MS 2000
 #define PAGE_PAUSE_MS 50
-#define NAME_MS 500 /* for the name of a bad item: nice to have */
+#define NAME_MS 5000 /* for the name of a bad item, however short the calls are: nice to have */
 
 /* Locks; false (and not locked): the handle is dead here. */
 static bool enter(struct mr_job *job, struct mr_error *error)
@@ -72,21 +72,25 @@ static enum base_code await_page(struct mr_job *job, int64_t deadline_ns, struct
                           "manifest page %llu: no worker gave it in time", (unsigned long long)page->index);
 }
 
+/* A call that has no more time leaves the request under way: the next one takes its answer. */
 static enum base_code fetch_page(void *context, uint64_t index, struct base_buffer *out,
                                  struct base_error *error)
 {
     struct mr_job *job = context;
     struct client_page *page = &job->page;
-    int64_t try_ns = base_clock_deadline_ns(PAGE_TRY_MS);
     pthread_mutex_lock(&job->mutex);
-    page->wanted = true;
-    page->here = false;
-    page->number = 0;
-    page->index = index;
-    base_buffer_clear(&page->bytes);
-    enum base_code code =
-        await_page(job, try_ns < job->page_deadline_ns ? try_ns : job->page_deadline_ns, error);
-    page->wanted = false;
+    if (!page->wanted || page->index != index || base_clock_now_ns() >= page->try_ns) {
+        page->elsewhere |= page->wanted && page->index == index;
+        page->wanted = true;
+        page->here = false;
+        page->number = 0;
+        page->index = index;
+        page->try_ns = base_clock_deadline_ns(PAGE_TRY_MS);
+        base_buffer_clear(&page->bytes);
+        client_job_poke(job); /* though the call may have no time at all */
+    }
+    enum base_code code = await_page(job, base_clock_earlier(page->try_ns, job->page_deadline_ns), error);
+    page->wanted = code == BASE_TIMEOUT;
     if (code == BASE_OK)
         base_buffer_put(out, page->bytes.bytes, page->bytes.size);
     pthread_mutex_unlock(&job->mutex);
@@ -116,7 +120,8 @@ static enum base_code find_item(struct mr_job *job, uint64_t item, struct manife
     do {
         code = BASE_OK;
         if (!job->manifest)
-            code = manifest_remote_open(&job->manifest, job->stream.dataset_version, fetch_page, job, error);
+            code =
+                manifest_remote_create(&job->manifest, job->stream.dataset_version, fetch_page, job, error);
         if (code == BASE_OK)
             code = manifest_remote_entry(job->manifest, item, entry, error);
     } while ((code == BASE_CORRUPT || base_error_class(code) == BASE_CLASS_RETRYABLE) &&
@@ -179,21 +184,27 @@ static enum base_code take(struct mr_job *job, struct client_step *step, int64_t
     return code;
 }
 
-/* Locked before and after, not meanwhile. */
-static void name_bad_item(struct mr_job *job, int64_t deadline_ns, struct base_error *error)
+/* Locked before and after, not meanwhile. TIMEOUT: its name may come yet, within NAME_MS of the first call. */
+static enum base_code name_bad_item(struct mr_job *job, int64_t deadline_ns, struct base_error *error)
 {
-    int64_t name_ns = base_clock_deadline_ns(NAME_MS);
     struct client_core_bad bad = client_core_bad(job->core);
     struct manifest_entry entry;
     struct base_error why;
+    if (job->name_until_ns == 0)
+        job->name_until_ns = base_clock_deadline_ns(NAME_MS);
+    int64_t until_ns = base_clock_earlier(job->name_until_ns, deadline_ns);
     pthread_mutex_unlock(&job->mutex);
-    enum base_code code =
-        find_item(job, bad.item, &entry, name_ns < deadline_ns ? name_ns : deadline_ns, &why);
+    enum base_code code = find_item(job, bad.item, &entry, until_ns, &why);
     pthread_mutex_lock(&job->mutex);
-    base_error_set(error, BASE_BAD_SAMPLE,
-                   "dataset %s: item %llu (%.300s) at epoch %u position %llu is bad: %s", job->dataset,
-                   (unsigned long long)bad.item, code == BASE_OK ? entry.name : "name not known", bad.epoch,
-                   (unsigned long long)bad.position, mr_cause_name(bad.cause));
+    while (code != BASE_OK && !job->closing && base_clock_now_ns() < until_ns) /* no busy asking */
+        wait_until(job, until_ns);
+    if (code != BASE_OK && !job->closing && base_clock_now_ns() < job->name_until_ns)
+        return base_error_set(error, BASE_TIMEOUT, "job %s: item %llu is bad, its name is asked for",
+                              job->name, (unsigned long long)bad.item);
+    return base_error_set(error, BASE_BAD_SAMPLE,
+                          "dataset %s: item %llu (%.300s) at epoch %u position %llu is bad: %s", job->dataset,
+                          (unsigned long long)bad.item, code == BASE_OK ? entry.name : "name not known",
+                          bad.epoch, (unsigned long long)bad.position, mr_cause_name(bad.cause));
 }
 
 /* The slot is the trainer's thread's now. */
@@ -242,7 +253,7 @@ static enum base_code next(struct mr_job *job, struct mr_batch **batch, int64_t 
         job->before = before;
         code = hand_over(job, &step, batch, error);
     } else if (code == BASE_BAD_SAMPLE) {
-        name_bad_item(job, deadline_ns, error);
+        code = name_bad_item(job, deadline_ns, error);
     }
     return code;
 }
@@ -294,6 +305,7 @@ static enum base_code seek(struct mr_job *job, const struct mr_cursor *to, struc
         return code;
     job->first_epoch = to->first_epoch;
     job->seeks++;
+    job->name_until_ns = 0;
     job->certificates.begun = false;
     if (job->unwritten)
         client_core_release(job->core, base_clock_now_ns(), job->unwritten->slot);

@@ -244,7 +244,7 @@ static enum base_code job_create(struct mr_job **out, struct mr_client *client,
 
 static void job_destroy(struct mr_job *job)
 {
-    manifest_remote_close(&job->manifest);
+    manifest_remote_destroy(&job->manifest);
     client_ledger_close(&job->ledger);
     client_core_destroy(job->core);
     client_items_fini(&job->items);

@@ -40,6 +40,7 @@ struct client_page {
     bool wanted, here;              /* here: `code` and `bytes` are the answer */
     bool elsewhere;                 /* what `worker` gave was no use */
     uint64_t index, worker, number; /* number: of the request under way at `worker`, 0: none */
+    int64_t try_ns;                 /* then it is asked for anew, elsewhere */
     struct base_buffer bytes;
     enum base_code code;
     struct base_error error;
@@ -91,6 +92,7 @@ struct mr_job {
     struct client_page page;
     struct manifest_remote *manifest; /* the trainer's thread only */
     int64_t page_deadline_ns;         /* likewise */
+    int64_t name_until_ns;            /* of a bad item: then it is told without; 0: none was met */
 
     struct client_call *sync; /* under way */
     struct event *sync_timer;

@@ -113,18 +113,18 @@ enum base_code manifest_pull_finish(struct manifest_pull *pull,
 /* ---- a reader that gets pages as it needs them ---- */
 
 /* Gets page `index` (or MANIFEST_PAGE_TABLE) from a holder into the empty `out`. Called on the thread that
- * called manifest_remote_open or _entry; may block, until a deadline of its own. The bytes need not be
+ * called manifest_remote_entry; may block, until a deadline of its own. The bytes need not be
  * checked. */
 typedef enum base_code (*manifest_remote_fetch)(void *context, uint64_t index, struct base_buffer *out,
                                                 struct base_error *error);
 
 struct manifest_remote; /* one thread at a time; keeps at most 64 pages */
-/* Fetches and verifies the page table and the head. Errors: fetch's own, or CORRUPT. `context` must outlive
- * it. */
-enum base_code manifest_remote_open(struct manifest_remote **remote, const uint8_t version[BASE_SHA256_BYTES],
-                                    manifest_remote_fetch fetch, void *context, struct base_error *error);
-void manifest_remote_close(struct manifest_remote **remote);
-uint64_t manifest_remote_items(const struct manifest_remote *remote);
+/* Fetches nothing. `context` must outlive it. */
+enum base_code manifest_remote_create(struct manifest_remote **remote,
+                                      const uint8_t version[BASE_SHA256_BYTES], manifest_remote_fetch fetch,
+                                      void *context, struct base_error *error);
+void manifest_remote_destroy(struct manifest_remote **remote);
+/* Errors: fetch's own, CORRUPT, NOT_FOUND. What it has fetched and verified stays for the next call, whatever came of this one. */
 enum base_code manifest_remote_entry(struct manifest_remote *remote, uint64_t index,
                                      struct manifest_entry *entry, struct base_error *error);
 

@@ -11,6 +11,8 @@ struct manifest_remote {
     struct manifest_pages pages;
     manifest_remote_fetch fetch;
     void *context;
+    uint8_t version[BASE_SHA256_BYTES];
+    bool known;                           /* the table is */
     struct base_buffer table, kept[KEPT]; /* page i in kept[i % KEPT] */
     uint64_t index[KEPT];
     bool here[KEPT];
@@ -47,18 +49,29 @@ static enum base_code get_page(void *context, uint64_t index, const uint8_t **by
     return code;
 }
 
-static enum base_code load_head(struct manifest_remote *r, const uint8_t *version, struct base_error *error)
+static enum base_code load_table(struct manifest_remote *r, struct base_error *error)
 {
+    base_buffer_clear(&r->table);
     enum base_code code = r->fetch(r->context, MANIFEST_PAGE_TABLE, &r->table, error);
     if (code != BASE_OK)
         return code;
     if (r->table.failed)
         return base_error_set(error, BASE_NO_MEMORY, "manifest: no memory for its page table");
-    code = manifest_pages_check_table(r->table.bytes, r->table.size, version, error);
+    code = manifest_pages_check_table(r->table.bytes, r->table.size, r->version, error);
+    r->known = code == BASE_OK;
+    return code;
+}
+
+/* What came stays when the rest does not: the next try goes on there. */
+static enum base_code load_head(struct manifest_remote *r, struct base_error *error)
+{
     const uint8_t *page;
+    struct manifest_head head;
+    if (r->pages.head.pages > 0)
+        return BASE_OK;
+    enum base_code code = r->known ? BASE_OK : load_table(r, error);
     if (code == BASE_OK)
         code = get_page(r, 0, &page, error);
-    struct manifest_head head;
     if (code == BASE_OK)
         code = manifest_layout_read(page, r->kept[0].size, &head, error);
     if (code != BASE_OK)
@@ -70,25 +83,23 @@ static enum base_code load_head(struct manifest_remote *r, const uint8_t *versio
     return BASE_OK;
 }
 
-enum base_code manifest_remote_open(struct manifest_remote **remote, const uint8_t version[BASE_SHA256_BYTES],
-                                    manifest_remote_fetch fetch, void *context, struct base_error *error)
+enum base_code manifest_remote_create(struct manifest_remote **remote,
+                                      const uint8_t version[BASE_SHA256_BYTES], manifest_remote_fetch fetch,
+                                      void *context, struct base_error *error)
 {
     struct manifest_remote *r = calloc(1, sizeof *r);
     if (!r)
         return base_error_set(error, BASE_NO_MEMORY, "manifest: no memory");
+    memcpy(r->version, version, sizeof r->version);
     r->fetch = fetch;
     r->context = context;
     r->pages.get = get_page;
     r->pages.context = r;
-    enum base_code code = load_head(r, version, error);
-    if (code != BASE_OK)
-        manifest_remote_close(&r);
-    else
-        *remote = r;
-    return code;
+    *remote = r;
+    return BASE_OK;
 }
 
-void manifest_remote_close(struct manifest_remote **remote)
+void manifest_remote_destroy(struct manifest_remote **remote)
 {
     struct manifest_remote *r = *remote;
     *remote = NULL;
@@ -100,13 +111,9 @@ void manifest_remote_close(struct manifest_remote **remote)
     free(r);
 }
 
-uint64_t manifest_remote_items(const struct manifest_remote *remote)
-{
-    return remote->pages.head.items;
-}
-
 enum base_code manifest_remote_entry(struct manifest_remote *remote, uint64_t index,
                                      struct manifest_entry *entry, struct base_error *error)
 {
-    return manifest_pages_entry(&remote->pages, index, entry, error);
+    enum base_code code = load_head(remote, error);
+    return code == BASE_OK ? manifest_pages_entry(&remote->pages, index, entry, error) : code;
 }

@@ -38,14 +38,12 @@ static void read_remote(struct input *input, const uint8_t *version)
 {
     static struct manifest_entry entry;
     struct manifest_remote *remote;
-    if (manifest_remote_open(&remote, version, fetch, input, NULL) != BASE_OK)
+    if (manifest_remote_create(&remote, version, fetch, input, NULL) != BASE_OK)
         return;
-    uint64_t items = manifest_remote_items(remote);
-    for (uint64_t i = 0; i < items && i < 600; i++)
+    for (uint64_t i = 0; i < 600; i++)
         manifest_remote_entry(remote, i, &entry, NULL);
-    if (items > 0)
-        manifest_remote_entry(remote, items - 1, &entry, NULL);
-    manifest_remote_close(&remote);
+    manifest_remote_entry(remote, UINT64_MAX, &entry, NULL);
+    manifest_remote_destroy(&remote);
 }
 
 static void read_mapped(const struct input *input)

@@ -206,8 +206,8 @@ struct mr_batch {
 
 /* The next batch. It stays valid until released; at most look_ahead may be held at once (MR_BUSY otherwise).
  * MR_END after the last epoch. MR_TIMEOUT: call again. MR_UNAVAILABLE names the item and the cause: the job
- * may be asked again. MR_BAD_SAMPLE (policy error) names dataset, item and cause: the batch is not handed
- * over and the job can only be closed. MR_IO names the ledger that cannot be written (a full disk): the batch is
+ * may be asked again. MR_BAD_SAMPLE (policy error) names dataset, item and cause (MR_TIMEOUT for up to 5 s, while the name is asked for):
+ * the batch is not handed over and the job can only be closed, or told to seek. MR_IO names the ledger that cannot be written (a full disk): the batch is
  * kept, the next call tries again. */
 MR_API enum mr_code mr_job_next(struct mr_job *job, struct mr_batch **batch, int64_t timeout_ms,
                                 struct mr_error *error);

@@ -337,6 +337,20 @@ static void test_seek(void **state)
 
 /* ---- bad rows and names ---- */
 
+/* Calls as short as Python's, or that only look: the name is asked for across them. */
+static void short_calls_name_it(struct bench *bench, const char *words)
+{
+    int64_t deadline_ns = base_clock_deadline_ns(BENCH_WAIT_MS);
+    enum mr_code code = MR_TIMEOUT;
+    struct mr_batch *batch;
+    struct mr_error error;
+    for (int64_t i = 0; code == MR_TIMEOUT && base_clock_now_ns() < deadline_ns; i++)
+        code = mr_job_next(bench->job, &batch, i % 3, &error);
+    assert_int_equal(code, MR_BAD_SAMPLE);
+    if (!strstr(error.text, words))
+        fail_msg("%s", error.text);
+}
+
 static void test_bad_rows_and_names(void **state)
 {
     struct fake_options cluster = bench_fake_options();
@@ -373,6 +387,9 @@ static void test_bad_rows_and_names(void **state)
         fail_msg("%s", error.text);
     assert_int_equal(mr_job_next(bench.job, &batch, BENCH_WAIT_MS, &error),
                      MR_BAD_SAMPLE); /* it can only be closed */
+    mr_job_close(&bench.job);
+    bench_open_job(&bench, &options);
+    short_calls_name_it(&bench, words);
     mr_job_close(&bench.job);
 
     static const enum mr_on_bad policies[] = {MR_ON_BAD_SKIP, MR_ON_BAD_REPLACE};

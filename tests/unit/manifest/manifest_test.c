@@ -390,9 +390,8 @@ static void a_remote_reader_gets_only_what_it_needs(void **state)
     struct manifest_remote *r;
     struct base_error error;
     static struct manifest_entry e;
-    assert_int_equal(manifest_remote_open(&r, big_version, fetch, &h, &error), BASE_OK);
-    assert_int_equal(h.fetched, 2);
-    assert_true(manifest_remote_items(r) == ITEMS);
+    assert_int_equal(manifest_remote_create(&r, big_version, fetch, &h, &error), BASE_OK);
+    assert_int_equal(h.fetched, 0);
     assert_int_equal(manifest_remote_entry(r, ITEMS - 1, &e, &error), BASE_OK);
     assert_is_oracle(ITEMS - 1, &e);
     assert_true(h.fetched <= 6);
@@ -405,7 +404,7 @@ static void a_remote_reader_gets_only_what_it_needs(void **state)
         assert_is_oracle(item, &e);
     }
     assert_int_equal(manifest_remote_entry(r, ITEMS, &e, &error), BASE_NOT_FOUND);
-    manifest_remote_close(&r);
+    manifest_remote_destroy(&r);
     manifest_close(&m);
 }
 
@@ -418,26 +417,26 @@ static void a_remote_reader_believes_nothing(void **state)
     for (int bad = 1; bad <= 4; bad++) {
         struct manifest_remote *r = NULL;
         struct holder spoiled = {.manifest = m, .spoil_at = bad}, lost = {.manifest = m, .lose_at = bad};
-        enum base_code code = manifest_remote_open(&r, big_version, fetch, &spoiled, &error);
-        if (code == BASE_OK)
-            code = manifest_remote_entry(r, 70000, &e, &error);
-        assert_int_equal(code, BASE_CORRUPT);
-        if (r) { /* asked again, it is right */
-            assert_int_equal(manifest_remote_entry(r, 70000, &e, &error), BASE_OK);
-            assert_is_oracle(70000, &e);
-        }
-        manifest_remote_close(&r);
-        code = manifest_remote_open(&r, big_version, fetch, &lost, &error);
-        if (code == BASE_OK)
-            code = manifest_remote_entry(r, 70000, &e, &error);
-        assert_int_equal(code, BASE_UNAVAILABLE);
+        assert_int_equal(manifest_remote_create(&r, big_version, fetch, &spoiled, &error), BASE_OK);
+        assert_int_equal(manifest_remote_entry(r, 70000, &e, &error), BASE_CORRUPT);
+        assert_int_equal(spoiled.fetched, bad); /* asked again, it is right, and goes on there */
+        assert_int_equal(manifest_remote_entry(r, 70000, &e, &error), BASE_OK);
+        assert_is_oracle(70000, &e);
+        manifest_remote_destroy(&r);
+        assert_int_equal(manifest_remote_create(&r, big_version, fetch, &lost, &error), BASE_OK);
+        assert_int_equal(manifest_remote_entry(r, 70000, &e, &error), BASE_UNAVAILABLE);
         assert_string_equal(error.text, "holder gone");
-        manifest_remote_close(&r);
+        int before = lost.fetched;
+        assert_int_equal(manifest_remote_entry(r, 70000, &e, &error), BASE_OK);
+        assert_is_oracle(70000, &e);
+        assert_true(before == bad && lost.fetched == spoiled.fetched);
+        manifest_remote_destroy(&r);
     }
     struct holder cut = {.manifest = m, .cut = 32};
     struct manifest_remote *r = NULL;
-    assert_int_equal(manifest_remote_open(&r, big_version, fetch, &cut, &error), BASE_CORRUPT);
-    assert_null(r);
+    assert_int_equal(manifest_remote_create(&r, big_version, fetch, &cut, &error), BASE_OK);
+    assert_int_equal(manifest_remote_entry(r, 0, &e, &error), BASE_CORRUPT);
+    manifest_remote_destroy(&r);
     manifest_close(&m);
 }
 

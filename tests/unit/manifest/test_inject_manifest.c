@@ -142,16 +142,16 @@ static enum base_code read_remote(void *context, struct base_error *error)
 {
     struct manifest_remote *remote = NULL;
     static struct manifest_entry entry;
-    enum base_code code = manifest_remote_open(&remote, version, fetch, context, error);
-    bool opened = code == BASE_OK;
-    if (opened)
+    enum base_code code = manifest_remote_create(&remote, version, fetch, context, error);
+    bool created = code == BASE_OK;
+    if (created)
         code = manifest_remote_entry(remote, 400, &entry, error);
     inject_stop();
     if (code == BASE_OK)
         assert_string_equal(entry.name, "dog/00400.jpg");
-    if (opened) {
+    if (created) {
         assert_int_equal(manifest_remote_entry(remote, 400, &entry, NULL), BASE_OK);
-        manifest_remote_close(&remote);
+        manifest_remote_destroy(&remote);
     }
     return code;
 }

@@ -10,6 +10,7 @@
 
 #include <event2/event.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,9 +114,13 @@ void client_job_unlock_poking(struct mr_job *job)
 {
     bool poked = job->poked;
     job->poked = true;
-    pthread_mutex_unlock(&job->mutex);
     if (!poked)
-        base_mailbox_post(client_loop_mailbox(job->client->loop), &job->poke);
+        atomic_fetch_add(&job->posting, 1);
+    pthread_mutex_unlock(&job->mutex);
+    if (poked)
+        return;
+    base_mailbox_post(client_loop_mailbox(job->client->loop), &job->poke);
+    atomic_fetch_sub(&job->posting, 1);
 }
 
 struct attach {
@@ -450,6 +455,8 @@ void mr_job_close(struct mr_job **pointer)
     while (job->users > 0) /* they leave at once */
         pthread_cond_wait(&job->changed, &job->mutex);
     pthread_mutex_unlock(&job->mutex);
+    while (atomic_load(&job->posting) > 0) /* so do they */
+        sched_yield();
     leave_server(job);
     job_destroy(job);
     atomic_fetch_sub(&client->jobs, 1);

@@ -18,6 +18,7 @@
 #include "scheduler/stream.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define CLIENT_JOB_CHARS 128
 #define CLIENT_NOTE_CHARS 1024
@@ -73,6 +74,7 @@ struct mr_job {
     bool closing, poked;
     bool news;              /* of the loop, for who waits for `changed`: told when it unlocks */
     int users;              /* threads inside a call */
+    atomic_int posting;     /* threads that have unlocked, and wake the loop yet */
     int waiting;            /* of them: for a batch, or a page */
     struct base_error over; /* not OK: the server ended it */
     uint64_t batches, bytes, stall_ns, bad_frames;

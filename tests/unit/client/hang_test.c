@@ -4,6 +4,7 @@
 
 #include "base/address.h"
 #include "base/clock.h"
+#include "base/mailbox.h"
 #include "client/src/job.h"
 
 #include <arpa/inet.h>
@@ -12,6 +13,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -287,6 +289,51 @@ static void test_closing_under_a_call(void **state)
     }
 }
 
+/* ---- closing while another thread releases ---- */
+
+/* Linked before the client's own (--wrap): a thread may be held up just before it wakes the loop. */
+void __real_base_mailbox_post(struct base_mailbox *mailbox, struct base_message *message);
+void __wrap_base_mailbox_post(struct base_mailbox *mailbox, struct base_message *message);
+
+static _Thread_local bool held_up;
+static atomic_bool at_post;
+
+void __wrap_base_mailbox_post(struct base_mailbox *mailbox, struct base_message *message)
+{
+    if (held_up) {
+        atomic_store(&at_post, true);
+        usleep(100000);
+    }
+    __real_base_mailbox_post(mailbox, message);
+}
+
+static void *release_late(void *batch)
+{
+    held_up = true;
+    mr_batch_release(batch);
+    return NULL;
+}
+
+/* Any thread may close: the job must be there until the release has woken its loop. */
+static void test_closing_under_a_release(void **state)
+{
+    struct fake_options cluster = bench_fake_options();
+    struct mr_job_options options = bench_job_options();
+    struct bench bench = {0};
+    struct mr_batch *batch;
+    pthread_t thread;
+    (void)state;
+    bench_open_client(&bench, &cluster);
+    bench_open_job(&bench, &options);
+    assert_int_equal(mr_job_next(bench.job, &batch, BENCH_WAIT_MS, NULL), MR_OK);
+    assert_int_equal(pthread_create(&thread, NULL, release_late, batch), 0);
+    while (!atomic_load(&at_post))
+        usleep(1000);
+    mr_job_close(&bench.job);
+    pthread_join(thread, NULL);
+    bench_close_all(&bench);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_name_of_a_bad_item),
         cmocka_unit_test(test_opening),
         cmocka_unit_test(test_closing_under_a_call),
+        cmocka_unit_test(test_closing_under_a_release),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

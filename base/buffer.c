@@ -179,36 +179,3 @@ bool base_reader_done(const struct base_reader *reader)
 {
     return !reader->failed && reader->at == reader->size;
 }
-
-uint16_t base_get_u16(const uint8_t *at)
-{
-    return (uint16_t)(at[0] | at[1] << 8);
-}
-
-uint32_t base_get_u32(const uint8_t *at)
-{
-    return base_get_u16(at) | (uint32_t)base_get_u16(at + 2) << 16;
-}
-
-uint64_t base_get_u64(const uint8_t *at)
-{
-    return base_get_u32(at) | (uint64_t)base_get_u32(at + 4) << 32;
-}
-
-void base_set_u16(uint8_t *at, uint16_t value)
-{
-    at[0] = (uint8_t)value;
-    at[1] = (uint8_t)(value >> 8);
-}
-
-void base_set_u32(uint8_t *at, uint32_t value)
-{
-    base_set_u16(at, (uint16_t)value);
-    base_set_u16(at + 2, (uint16_t)(value >> 16));
-}
-
-void base_set_u64(uint8_t *at, uint64_t value)
-{
-    base_set_u32(at, (uint32_t)value);
-    base_set_u32(at + 4, (uint32_t)(value >> 32));
-}

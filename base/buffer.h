@@ -5,9 +5,11 @@
 #ifndef BASE_BUFFER_H
 #define BASE_BUFFER_H
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct base_buffer {
     uint8_t *bytes; /* owned */
@@ -51,11 +53,44 @@ const uint8_t *base_reader_view(struct base_reader *reader, size_t size);
 void base_reader_text(struct base_reader *reader, char *text, size_t capacity);
 bool base_reader_done(const struct base_reader *reader); /* all read, nothing failed */
 
-uint16_t base_get_u16(const uint8_t *at);
-uint32_t base_get_u32(const uint8_t *at);
-uint64_t base_get_u64(const uint8_t *at);
-void base_set_u16(uint8_t *at, uint16_t value);
-void base_set_u32(uint8_t *at, uint32_t value);
-void base_set_u64(uint8_t *at, uint64_t value);
+/* Here, so that each becomes the one load or store that it is. */
+static inline uint16_t base_get_u16(const uint8_t *at)
+{
+    uint16_t value;
+    memcpy(&value, at, sizeof value);
+    return le16toh(value);
+}
+
+static inline uint32_t base_get_u32(const uint8_t *at)
+{
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return le32toh(value);
+}
+
+static inline uint64_t base_get_u64(const uint8_t *at)
+{
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return le64toh(value);
+}
+
+static inline void base_set_u16(uint8_t *at, uint16_t value)
+{
+    value = htole16(value);
+    memcpy(at, &value, sizeof value);
+}
+
+static inline void base_set_u32(uint8_t *at, uint32_t value)
+{
+    value = htole32(value);
+    memcpy(at, &value, sizeof value);
+}
+
+static inline void base_set_u64(uint8_t *at, uint64_t value)
+{
+    value = htole64(value);
+    memcpy(at, &value, sizeof value);
+}
 
 #endif

@@ -5,11 +5,18 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <stdlib.h>
-#if defined(__x86_64__)
-#include <xxh_x86dispatch.h> /* the same hash with AVX2 or AVX-512 where the machine has it: 3x the speed */
-#else
+#define XXH_INLINE_ALL /* most of what is hashed is a few bytes, which cost less than the way to the library */
 #include <xxhash.h>
+
+#if defined(__x86_64__)
+/* Of the library: the same hash with AVX2 or AVX-512 where the machine has it, 3x the speed. Its own header declares it
+ * inline here. */
+uint64_t XXH3_64bits_dispatch(const void *bytes, size_t size);
+#else
+#define XXH3_64bits_dispatch XXH3_64bits
 #endif
+
+enum { SHORT_BYTES = 240 }; /* up to here XXH3 has no loop for vectors */
 
 /* libcrypto fails when memory is out or SHA-256 is disabled. Going on with a made-up digest could let a
  * forged token in, so the process ends here. */
@@ -21,7 +28,7 @@ static void must(bool done)
 
 uint64_t base_hash_xxh3(const void *bytes, size_t size)
 {
-    return XXH3_64bits(bytes, size);
+    return size <= SHORT_BYTES ? XXH3_64bits(bytes, size) : XXH3_64bits_dispatch(bytes, size);
 }
 
 void base_hash_sha256(const void *bytes, size_t size, uint8_t out[BASE_SHA256_BYTES])

@@ -62,8 +62,3 @@ struct scheduler_batch scheduler_steps_batch(const struct scheduler_shape *shape
     }
     return batch;
 }
-
-uint64_t scheduler_steps_position(const struct scheduler_batch *batch, uint32_t row)
-{
-    return batch->step_begin + (batch->rank_begin + row) % batch->step_valid;
-}

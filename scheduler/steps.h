@@ -46,6 +46,12 @@ struct scheduler_batch {
 struct scheduler_batch scheduler_steps_batch(const struct scheduler_shape *shape,
                                              struct scheduler_cursor cursor);
 /* Padding repeats rows of the same step cyclically. */
-uint64_t scheduler_steps_position(const struct scheduler_batch *batch, uint32_t row);
+static inline uint64_t scheduler_steps_position(const struct scheduler_batch *batch, uint32_t row)
+{
+    uint64_t offset = batch->rank_begin + row;
+    if (offset >= batch->step_valid) /* a division costs more than all else that is done for a row */
+        offset %= batch->step_valid;
+    return batch->step_begin + offset;
+}
 
 #endif

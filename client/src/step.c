@@ -21,32 +21,31 @@ static bool next_epoch(struct client_core *core)
 
 /* ---- parts ---- */
 
-static void add_part(struct client_core *core, struct client_slot *slot, uint64_t position, uint32_t row)
+/* Rows from `row` on, as many as lie side by side in one block. */
+static uint32_t add_part(struct client_core *core, struct client_slot *slot, uint32_t row)
 {
-    uint32_t k = core->options.block_rows;
+    uint64_t position = scheduler_steps_position(&slot->batch, row);
+    uint32_t from = (uint32_t)(position % core->options.block_rows);
+    uint64_t rows = slot->distinct - row, whole = core->options.block_rows - from,
+             unwrapped = slot->batch.step_begin + slot->batch.step_valid - position;
+    rows = rows < whole ? rows : whole;
+    rows = rows < unwrapped ? rows : unwrapped;
     struct client_request *part = &slot->parts[slot->part_count++];
     *part = (struct client_request){
         .row = row,
-        .block = position / k,
-        .from = (uint32_t)(position % k),
-        .to = (uint32_t)(position % k) + 1,
+        .block = position / core->options.block_rows,
+        .from = from,
+        .to = from + (uint32_t)rows,
     };
     part->plan_slot = (uint16_t)scheduler_plan_slot(core->options.family, core->options.uses_epoch,
                                                     slot->begin.epoch, part->block);
+    return (uint32_t)rows;
 }
 
 static void cut_parts(struct client_core *core, struct client_slot *slot)
 {
-    uint32_t k = core->options.block_rows;
-    uint64_t before = 0;
-    for (uint32_t row = 0; row < slot->distinct; row++) {
-        uint64_t position = scheduler_steps_position(&slot->batch, row);
-        if (row > 0 && position == before + 1 && position % k != 0)
-            slot->parts[slot->part_count - 1].to++;
-        else
-            add_part(core, slot, position, row);
-        before = position;
-    }
+    for (uint32_t row = 0; row < slot->distinct;)
+        row += add_part(core, slot, row);
     slot->unsent = slot->undone = slot->part_count;
 }
 

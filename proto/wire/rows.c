@@ -10,7 +10,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "the wire is little endian and so must the host be");
 
-enum { ALIGN = 64, LENGTH_BYTES = 4, HASH_BYTES = 8, SIZE_BYTES = 8 };
+enum { ALIGN = 64, LENGTH_BYTES = 4, HASH_BYTES = 8, SIZE_BYTES = 8, ROW_HASH_AT = 24 };
 
 /* ---- row ---- */
 
@@ -19,7 +19,7 @@ void wire_row_write(const struct wire_row *row, uint8_t bytes[WIRE_ROW_BYTES])
     base_set_u64(bytes, row->item);
     base_set_u64(bytes + 8, row->used_item);
     base_set_u64(bytes + 16, row->occurrence);
-    base_set_u64(bytes + 24, row->hash);
+    base_set_u64(bytes + ROW_HASH_AT, row->hash);
     bytes[32] = row->status;
     bytes[33] = row->cause;
     memset(bytes + 34, 0, WIRE_ROW_BYTES - 34);
@@ -32,7 +32,7 @@ enum base_code wire_row_read(const uint8_t bytes[WIRE_ROW_BYTES], struct wire_ro
         .item = base_get_u64(bytes),
         .used_item = base_get_u64(bytes + 8),
         .occurrence = base_get_u64(bytes + 16),
-        .hash = base_get_u64(bytes + 24),
+        .hash = base_get_u64(bytes + ROW_HASH_AT),
         .status = bytes[32],
         .cause = bytes[33],
     };
@@ -309,7 +309,6 @@ bool wire_part_verify_field(const struct wire_part_head *head, uint32_t index, i
 
 bool wire_part_verify_row(const struct wire_part_head *head, uint32_t index)
 {
-    struct wire_row row;
-    return wire_row_read(head->row_table + (size_t)index * WIRE_ROW_BYTES, &row, NULL) == BASE_OK &&
-           base_hash_xxh3(hash_at(head, index, 0), (size_t)head->fields_sent * HASH_BYTES) == row.hash;
+    return base_hash_xxh3(hash_at(head, index, 0), (size_t)head->fields_sent * HASH_BYTES) ==
+           base_get_u64(head->row_table + (size_t)index * WIRE_ROW_BYTES + ROW_HASH_AT);
 }

@@ -224,9 +224,11 @@ static enum base_code on_local(struct connection *connection, struct base_error 
 static enum base_code on_done(struct connection *connection, const struct wire_header *header,
                               const uint8_t *payload, struct base_error *error)
 {
-    uint64_t loan = 0;
-    enum base_code code = wire_done_read(payload, header->length, &loan, error);
-    return code == BASE_OK ? worker_answer_done(connection, loan, error) : code;
+    uint32_t count;
+    enum base_code code = wire_done_read(header->length, &count, error);
+    for (uint32_t i = 0; i < count && code == BASE_OK; i++)
+        code = worker_answer_done(connection, wire_done_loan(payload, i), error);
+    return code;
 }
 
 /* A token is one job's: it opens no other's streams. */

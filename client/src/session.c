@@ -23,6 +23,7 @@
 #define LARGE_PART_BYTES                                                                                     \
     (64 << 10)                 /* small frames tell of them, and each is to be copied: one read at a time */
 #define DONE_NS BASE_NS_PER_MS /* while a trainer waits: it takes, releases, and GETs leave with it */
+#define DONE_BYTES 4096        /* of loans in one frame */
 #define QUEUE_MAX_BYTES (4 << 20)      /* small frames only: a worker that reads none of them is gone */
 #define OWN_NUMBER (UINT64_C(1) << 63) /* of OPEN and PAGE: the machine's numbers have it clear */
 
@@ -47,7 +48,8 @@ struct client_session {
     uint64_t bytes_in;          /* as told to the machine */
     uint64_t part_bytes;        /* of the last one that was copied from memory */
     struct base_buffer page;    /* being received: of the session alone, for the job's waiter may have gone */
-    struct base_buffer payload; /* of a GET, MARK or DONE being made */
+    struct base_buffer payload; /* of a GET or MARK being made */
+    struct base_buffer done;    /* likewise, of DONE: loans copied since the last one */
     struct client_part part;
     struct client_local local;
 };
@@ -92,6 +94,7 @@ static void destroy(struct client_session *session)
     client_part_fini(&session->part);
     base_buffer_fini(&session->page);
     base_buffer_fini(&session->payload);
+    base_buffer_fini(&session->done);
     free(session);
 }
 
@@ -435,12 +438,20 @@ static void on_mapped(void *context)
     client_job_unlock(job);
 }
 
-static void send_done(struct client_session *session, const struct wire_header *data, uint64_t loan)
+static void send_done(struct client_session *session)
 {
-    struct wire_header header = {.type = WIRE_DONE, .request = data->request, .handle = data->handle};
-    base_buffer_clear(&session->payload);
-    wire_done_write(loan, &session->payload);
-    send_frame(session, &header, &session->payload);
+    struct wire_header header = {.type = WIRE_DONE, .handle = session->handle};
+    if (session->done.size > 0 || session->done.failed)
+        send_frame(session, &header, &session->done);
+    base_buffer_clear(&session->done);
+}
+
+/* One frame tells of all that a read brings: it could not leave before its end anyway. */
+static void add_done(struct client_session *session, uint64_t loan)
+{
+    wire_done_write(loan, &session->done);
+    if (session->done.size >= DONE_BYTES)
+        send_done(session);
 }
 
 /* The worker has ended the connection, after what we are still reading of it. */
@@ -466,7 +477,7 @@ static enum base_code on_data(struct client_session *session, const struct wire_
     if (code == BASE_CORRUPT && is_over(session)) /* stopped too long: other rows lie there by now */
         code = base_error_set(error, BASE_UNAVAILABLE, "took its memory back before it was copied");
     if (code == BASE_OK)
-        send_done(session, header, lent.loan);
+        add_done(session, lent.loan);
     return code;
 }
 
@@ -557,6 +568,12 @@ static void note_bytes(struct client_session *session)
     session->bytes_in = bytes_in;
 }
 
+static void go_on(struct client_session *session)
+{
+    note_bytes(session);
+    send_done(session);
+}
+
 static void on_ready(evutil_socket_t fd, short what, void *context)
 {
     struct client_session *session = context;
@@ -572,7 +589,7 @@ static void on_ready(evutil_socket_t fd, short what, void *context)
     if (code != BASE_OK)
         end(session, code, error.text);
     else
-        note_bytes(session);
+        go_on(session);
     client_job_drive(job);
     client_job_unlock(job);
 }
@@ -709,6 +726,7 @@ void client_session_start(struct mr_job *job, uint64_t worker)
     session->fd = -1;
     base_buffer_init(&session->page);
     base_buffer_init(&session->payload);
+    base_buffer_init(&session->done);
     client_local_init(&session->local, on_mapped, session);
     session->next = job->sessions;
     job->sessions = session;

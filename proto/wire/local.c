@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { LOAN_BYTES = 8 };
+
 void wire_local_write(const struct wire_local_part *part, struct base_buffer *out)
 {
     base_buffer_put_u64(out, part->loan);
@@ -59,12 +61,17 @@ void wire_done_write(uint64_t loan, struct base_buffer *out)
     base_buffer_put_u64(out, loan);
 }
 
-enum base_code wire_done_read(const uint8_t *bytes, size_t size, uint64_t *loan, struct base_error *error)
+enum base_code wire_done_read(size_t size, uint32_t *count, struct base_error *error)
 {
-    struct base_reader reader = base_reader_of(bytes, size);
-    *loan = base_reader_u64(&reader);
-    return base_reader_done(&reader) ? BASE_OK
-                                     : base_error_set(error, BASE_CORRUPT, "DONE payload of %zu bytes", size);
+    *count = (uint32_t)(size / LOAN_BYTES);
+    if (size == 0 || size % LOAN_BYTES != 0)
+        return base_error_set(error, BASE_CORRUPT, "DONE payload of %zu bytes", size);
+    return BASE_OK;
+}
+
+uint64_t wire_done_loan(const uint8_t *bytes, uint32_t i)
+{
+    return base_get_u64(bytes + (size_t)i * LOAN_BYTES);
 }
 
 /* A large page must lie at a multiple of its size here, as it does in the file. */

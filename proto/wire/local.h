@@ -7,7 +7,7 @@
  *   LOCAL   worker: 16 bytes, the name of its Unix socket; whoever connects to it and may, gets the descriptor
  *   LOCAL   client, empty: it is mapped here; from now on DATA may come as below
  *   DATA    with WIRE_FLAG_LOCAL: where the rows lie; the worker keeps them there until
- *   DONE    client: u64 loan: they were copied
+ *   DONE    client: u64 loan, one or more: they were copied
  *
  * Payload of such a DATA: u64 loan, u8 n, n runs of u64 offset and u64 size, then the head; a whole DATA payload (rows.h) is the head
  * and these runs, one behind the other.
@@ -40,8 +40,11 @@ void wire_local_write(const struct wire_local_part *part, struct base_buffer *ou
 enum base_code wire_local_read(const uint8_t *bytes, size_t size, uint64_t mapped_bytes,
                                struct wire_local_part *part, struct base_error *error);
 
+/* One more in the payload of a DONE. */
 void wire_done_write(uint64_t loan, struct base_buffer *out);
-enum base_code wire_done_read(const uint8_t *bytes, size_t size, uint64_t *loan, struct base_error *error);
+/* How many there are; i-th: wire_done_loan. */
+enum base_code wire_done_read(size_t size, uint32_t *count, struct base_error *error);
+uint64_t wire_done_loan(const uint8_t *bytes, uint32_t i);
 
 /* Maps the memory (fd -1: private memory) at an address where it can have large pages; NULL: errno says why not. */
 #define WIRE_LOCAL_PAGE_BYTES (UINT64_C(2) << 20)

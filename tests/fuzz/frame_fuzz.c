@@ -80,6 +80,15 @@ static void read_opened(struct state *state, const uint8_t *bytes, size_t size)
 }
 
 /* Every run of what is accepted lies in the memory, and all of it together is as long as it says. */
+static void read_done(const uint8_t *bytes, size_t size)
+{
+    uint32_t count;
+    if (wire_done_read(size, &count, NULL) != BASE_OK)
+        return;
+    for (uint32_t i = 0; i < count; i++)
+        (void)wire_done_loan(bytes, i);
+}
+
 static void read_local(const uint8_t *bytes, size_t size)
 {
     struct wire_local_part part;
@@ -113,7 +122,7 @@ static void read_message(struct state *state, const struct wire_header *header, 
     else if (header->type == WIRE_MOVED)
         (void)wire_moved_read(payload, size, &worker, NULL);
     else if (header->type == WIRE_DONE)
-        (void)wire_done_read(payload, size, &worker, NULL);
+        read_done(payload, size);
     else if (header->type == WIRE_DATA)
         read_local(payload, size);
 }

@@ -112,14 +112,17 @@ static void done_is_exact(void **state)
 {
     (void)state;
     struct base_buffer out;
-    uint64_t loan = 0;
+    uint32_t count = 0;
     base_buffer_init(&out);
-    wire_done_write(UINT64_C(0x1122334455667788), &out);
-    assert_int_equal(wire_done_read(out.bytes, out.size, &loan, NULL), BASE_OK);
-    assert_true(loan == UINT64_C(0x1122334455667788));
-    assert_int_equal(wire_done_read(out.bytes, out.size - 1, &loan, NULL), BASE_CORRUPT);
-    base_buffer_put_u8(&out, 0);
-    assert_int_equal(wire_done_read(out.bytes, out.size, &loan, NULL), BASE_CORRUPT);
+    assert_int_equal(wire_done_read(0, &count, NULL), BASE_CORRUPT);
+    for (uint32_t i = 0; i < 3; i++) {
+        wire_done_write(UINT64_C(0x1122334455667788) + i, &out);
+        assert_int_equal(wire_done_read(out.size - 1, &count, NULL), BASE_CORRUPT);
+        assert_int_equal(wire_done_read(out.size + 1, &count, NULL), BASE_CORRUPT);
+        assert_int_equal(wire_done_read(out.size, &count, NULL), BASE_OK);
+        assert_int_equal(count, i + 1);
+        assert_true(wire_done_loan(out.bytes, i) == UINT64_C(0x1122334455667788) + i);
+    }
     base_buffer_fini(&out);
 }
 

@@ -274,6 +274,33 @@ static void test_rows_in_memory(void **state)
     check_undisturbed();
 }
 
+/* One frame for several loans; one that names the same twice is refused. */
+static void test_loans_are_done_together(void **state)
+{
+    (void)state;
+    const uint8_t *memory;
+    uint64_t size;
+    struct peer peer = peer_mapped(&memory, &size);
+    for (int again = 0; again < 2; again++) {
+        struct base_buffer done;
+        base_buffer_init(&done);
+        peer_get_together(&peer, 0, 3, 8);
+        for (int i = 0; i < 3; i++) {
+            struct frame frame = peer_expect(&peer, WIRE_DATA);
+            wire_done_write(base_get_u64(frame.payload), &done);
+            free(frame.payload);
+        }
+        if (again)
+            wire_done_write(wire_done_loan(done.bytes, 1), &done);
+        peer_send(&peer, (struct wire_header){.type = WIRE_DONE}, done.bytes, done.size);
+        base_buffer_fini(&done);
+    }
+    peer_expect_refusal(&peer, BASE_INVALID);
+    munmap((void *)(uintptr_t)memory, size);
+    peer_close(&peer);
+    check_undisturbed();
+}
+
 /* Each system call of the worker's is a segment of its own here. */
 static void test_references_leave_together(void **state)
 {
@@ -782,6 +809,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_floods),
         cmocka_unit_test(test_refused_with_a_full_queue),
         cmocka_unit_test(test_rows_in_memory),
+        cmocka_unit_test(test_loans_are_done_together),
         cmocka_unit_test(test_references_leave_together),
         cmocka_unit_test(test_memory_that_was_not_offered),
         cmocka_unit_test(test_loans_that_are_not_done),

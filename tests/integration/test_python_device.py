@@ -397,19 +397,38 @@ class Device(test_python.Python):
         self.assertIn(audit["epochs"][0]["delivered"], (24, 32))
 
     def test_a_handler_that_closes(self):
-        loader = self.loader(seed=78)
-        iterator = iter(loader)
-        before = signal.signal(signal.SIGALRM, lambda *_: loader.close())
-        for worker in self.cluster.workers.values():
-            worker.kill(signal.SIGSTOP)
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0.3)
-            with self.assertRaisesRegex(errors.ClosedError, "closed"):
-                list(iterator)
-        finally:
-            signal.signal(signal.SIGALRM, before)
-            for worker in self.cluster.workers.values():
-                worker.kill(signal.SIGCONT)
+        """While the thread that it interrupts waits for a batch; and, where that is no error, another one, too."""
+        code = """
+import signal, threading
+loader = millrace.Loader(**{**options, 'seed': 78, 'device': DEVICE})
+iterator = iter(loader)
+said, others = [], []
+def ask(into):
+    try:
+        list(iterator) if into is said else loader._job.next(30)
+    except millrace.errors.ClosedError as error:
+        into.append(str(error))
+def handler(*_):
+    time.sleep(0.3)  # the other thread looks for signals meanwhile
+    loader.close()
+signal.signal(signal.SIGALRM, handler)
+for pid in PIDS: os.kill(pid, signal.SIGSTOP)
+threads = [threading.Thread(target=ask, args=(others,)) for _ in range(DEVICE is None)]
+for thread in threads: thread.start()
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+ask(said)
+for thread in threads: thread.join()
+print(json.dumps([said, others]))
+"""
+        closed = "the Loader is closed"
+        pids = [worker.popen.pid for worker in self.cluster.workers.values()]
+        for device, others in ((DEVICE, []), (None, [closed])):
+            with self.subTest(device=device):
+                try:
+                    self.assertEqual(self.child(f"DEVICE, PIDS = {device!r}, {pids}\n" + code), [[[closed], others]])
+                finally:
+                    for worker in self.cluster.workers.values():
+                        worker.kill(signal.SIGCONT)
 
     # ---- rules of hand-over ----
 
@@ -434,6 +453,30 @@ class Device(test_python.Python):
             memoryview(images)
         about = labels.__cuda_array_interface__
         self.assertEqual(about, dict(shape=(8,), strides=(8,), typestr="<i8", data=(labels.pointer, False), version=3, stream=1))
+
+    def test_what_numpy_cannot_have_it_is_told(self):
+        """Not an array of one object."""
+        arrays = [next(iter(self.loader(dtype="bfloat16", device=device)))[0] for device in (None, DEVICE)]
+        for array in arrays + ([next(iter(self.loader()))[0]] if CUDA else []):
+            with self.assertRaisesRegex(TypeError, "DLPack"):
+                numpy.asarray(array)
+        array = next(iter(self.loader(device=None)))[0]
+        self.assertEqual(array.__array__().ctypes.data, array.pointer)
+        self.assertEqual(array.__array__("float32").dtype, numpy.float32)
+
+    def test_order_that_a_buffer_is_asked_for(self):
+        get, give, buffer = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release, ctypes.create_string_buffer(80)
+        get.argtypes, give.argtypes = [ctypes.py_object, ctypes.c_char_p, ctypes.c_int], [ctypes.c_char_p]
+        images, labels = next(iter(self.loader(device=None)))
+        in_c, in_fortran, in_any = 0x38, 0x58, 0x98
+        for array, flags, good in ((images, in_c, True), (images, in_fortran, False), (images, in_any, True), (labels, in_fortran, True),
+                                   (images.channels_first(), in_c, False), (images.channels_first(), in_fortran, False), (images.channels_first(), 0x18, True)):
+            if good:
+                get(array, buffer, flags)
+                give(buffer)
+                continue
+            with self.assertRaises(BufferError):
+                get(array, buffer, flags)
 
     @unittest.skipUnless(CUDA, "of streams")
     def test_streams(self):
@@ -561,6 +604,35 @@ print(active.value)
         for thread in threads:
             thread.join(60)
         self.assertEqual(sorted(set(seen)), list(range(7)))
+
+    def test_seeking_beside_a_thread_that_asks(self):
+        """Either is refused while the other goes on, and what is told meanwhile is of a moment."""
+        code = """
+import threading
+from millrace.errors import BusyError
+loader = millrace.Loader(**options)
+job, start = (iter(loader), loader._job)[1], loader._job.info()['cursor']
+end, most, bad = time.monotonic() + 2.5, 0, []
+def again(what):
+    while time.monotonic() < end and not bad:
+        try:
+            what()
+        except BusyError:
+            pass
+        except BaseException as error:
+            bad.append(repr(error))
+def watch():
+    held = job.stats()['held']
+    if held > 3:
+        bad.append(f'{held} held')
+    millrace._core.cursor_parts(job.info()['cursor'])
+threads = [threading.Thread(target=again, args=(what,)) for what in (lambda: job.next(5), lambda: job.seek(start), lambda: job.seek(start), watch)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(json.dumps([bad, job.stats()['held']]))
+loader.close()
+"""
+        self.assertEqual(self.child(code), [[[], 0]])
 
     def test_what_is_refused(self):
         for words, changes in (("must be None, 'cpu'", dict(device="gpu")), ("brings images there", dict(fields=("label",))),

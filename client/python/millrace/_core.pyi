@@ -32,6 +32,8 @@ class Array:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Version 3. AttributeError: the array is not on a GPU, or of bfloat16."""
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        """numpy's, of the same memory. TypeError: on a GPU, or of bfloat16."""
     def __dlpack__(self, *, stream: Optional[int] = None, max_version: Optional[tuple[int, int]] = None,
                    dl_device: Optional[tuple[int, int]] = None, copy: Optional[bool] = None) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -78,15 +78,36 @@ static void array_dealloc(PyObject *self)
 
 /* ---- buffer protocol ---- */
 
-static int is_c_order(const struct python_array *array)
+static int in_order(const struct python_array *array, int fortran)
 {
     Py_ssize_t stride = python_array_itemsize(array->dtype);
-    for (int i = array->rank; i-- > 0;) {
-        if (array->strides[i] != stride && array->shape[i] > 1)
+    for (int i = 0; i < array->rank; i++) {
+        int at = fortran ? i : array->rank - 1 - i;
+        if (array->strides[at] != stride && array->shape[at] > 1)
             return 0;
-        stride *= array->shape[i];
+        stride *= array->shape[at];
     }
     return 1;
+}
+
+static int order_fits(const struct python_array *array, int flags)
+{
+    int c = in_order(array, 0), strided = (flags & PyBUF_STRIDES) == PyBUF_STRIDES;
+    if (!strided || (flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS)
+        return c;
+    if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS)
+        return in_order(array, 1);
+    return (flags & PyBUF_ANY_CONTIGUOUS) != PyBUF_ANY_CONTIGUOUS || c || in_order(array, 1);
+}
+
+/* Why it has no buffer; NULL: it has one. */
+static const char *no_buffer(const struct python_array *array)
+{
+    if (array->ordinal >= 0)
+        return "the array is in a GPU's memory: use DLPack, or copy it to the host";
+    return dtypes[dtype_row(array->dtype)].format
+               ? NULL
+               : "bfloat16 has no format in the buffer protocol: use DLPack";
 }
 
 static int array_getbuffer(PyObject *self, Py_buffer *view, int flags)
@@ -94,20 +115,10 @@ static int array_getbuffer(PyObject *self, Py_buffer *view, int flags)
     struct python_array *array = array_of(self);
     const char *format = dtypes[dtype_row(array->dtype)].format;
     view->obj = NULL;
-    if (array->ordinal >= 0) {
-        PyErr_SetString(PyExc_BufferError,
-                        "the array is in a GPU's memory: use DLPack, or copy it to the host");
-        return -1;
-    }
-    if (!format) {
-        PyErr_SetString(PyExc_BufferError, "bfloat16 has no format in the buffer protocol: use DLPack");
-        return -1;
-    }
-    int strided = (flags & PyBUF_STRIDES) == PyBUF_STRIDES;
-    int wants_order =
-        (flags & (PyBUF_C_CONTIGUOUS | PyBUF_F_CONTIGUOUS | PyBUF_ANY_CONTIGUOUS)) & ~PyBUF_STRIDES;
-    if (!is_c_order(array) && (!strided || wants_order)) {
-        PyErr_SetString(PyExc_BufferError, "the array is not in C order");
+    if (no_buffer(array) || !order_fits(array, flags)) {
+        PyErr_SetString(PyExc_BufferError, no_buffer(array)
+                                               ? no_buffer(array)
+                                               : "the array is not in the order that is asked for");
         return -1;
     }
     union {
@@ -122,7 +133,7 @@ static int array_getbuffer(PyObject *self, Py_buffer *view, int flags)
         .ndim = array->rank,
         .format = flags & PyBUF_FORMAT ? both.out : NULL,
         .shape = flags & PyBUF_ND ? array->shape : NULL,
-        .strides = strided ? array->strides : NULL,
+        .strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? array->strides : NULL,
     };
     return 0;
 }
@@ -316,6 +327,25 @@ static PyObject *array_cuda_interface(PyObject *self, void *closure)
                          "stream", 1);
 }
 
+/* numpy asks for it where there is no buffer, and would take the array for one object without it. */
+static PyObject *array_numpy(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static char dtype_word[] = "dtype", copy_word[] = "copy";
+    static char *words[] = {dtype_word, copy_word, NULL};
+    PyObject *dtype = Py_None, *copy = Py_None;
+    const char *why = no_buffer(array_of(self));
+    if (why)
+        PyErr_SetString(PyExc_TypeError, why);
+    if (why || !PyArg_ParseTupleAndKeywords(args, keywords, "|OO:__array__", words, &dtype, &copy))
+        return NULL;
+    PyObject *numpy = PyImport_ImportModule("numpy"), *view = numpy ? PyMemoryView_FromObject(self) : NULL;
+    PyObject *made =
+        view ? PyObject_CallMethod(numpy, copy == Py_True ? "array" : "asarray", "OO", view, dtype) : NULL;
+    Py_XDECREF(view);
+    Py_XDECREF(numpy);
+    return made;
+}
+
 /* ---- the type ---- */
 
 #define CAST(function) (PyCFunction)(void (*)(void))(function)
@@ -324,6 +354,8 @@ static PyMethodDef methods[] = {
      "A DLPack capsule of the same memory, which it keeps. On a GPU `stream` is where the consumer "
      "works:\nNone or 1, the "
      "legacy default stream; 2, the per-thread one; -1, it waits by itself; else a cudaStream_t."},
+    {"__array__", CAST(array_numpy), METH_VARARGS | METH_KEYWORDS,
+     "numpy's array of the same memory. TypeError: numpy cannot have it."},
     {"__dlpack_device__", array_dlpack_device, METH_NOARGS, "(1, 0): CPU; (2, N): CUDA device N."},
     {"channels_first", array_channels_first, METH_NOARGS,
      "The NCHW view of an NHWC array (or [N, views, C, H, W] of [N, views, H, W, C]): the same memory, other "

@@ -21,10 +21,10 @@ struct job {
     struct python_pool *pool;
     struct python_feed feed; /* ring NULL: batches stay in host memory */
     uint32_t look_ahead;
-    int users; /* threads inside next() */
+    int users; /* threads inside next() or seek() */
     int closing;
     int handling;                     /* next() runs handlers of signals: one that closes is inside next() */
-    int feeding;                      /* a thread is inside next() with the feed, which is for one */
+    int feeding;                      /* a thread has the feed, which is for one */
     unsigned long long copies, views; /* batches handed over as copies, and in their slots or the ring */
 };
 
@@ -389,9 +389,9 @@ static PyObject *wait_for_batch(struct job *job, double timeout_s)
             return Py_NewRef(Py_None);
         if (code != MR_TIMEOUT)
             return python_raise(code, error.text);
-        job->handling = 1;
+        job->handling++; /* another thread may be here, too, while a handler runs */
         int interrupted = PyErr_CheckSignals() < 0;
-        job->handling = 0;
+        job->handling--;
         if (interrupted)
             return NULL;
         if (now_ms() >= end_ms)
@@ -399,17 +399,20 @@ static PyObject *wait_for_batch(struct job *job, double timeout_s)
     }
 }
 
-static PyObject *job_next(PyObject *self, PyObject *args)
+/* The calling thread has the feed, and closing waits for it; 0: another one has, and the exception is set. */
+static int enter(struct job *job)
 {
-    double timeout_s;
-    if (!PyArg_ParseTuple(args, "d:next", &timeout_s))
-        return NULL;
-    struct job *job = job_of(self);
-    if (job->feeding)
-        return python_raise(MR_BUSY, "another thread is waiting for a batch of this Loader");
+    if (job->feeding && job->pid == getpid()) {
+        python_raise(MR_BUSY, "another thread is waiting for a batch of this Loader");
+        return 0;
+    }
     job->feeding = job->feed.ring != NULL;
     job->users++;
-    PyObject *made = wait_for_batch(job, timeout_s);
+    return 1;
+}
+
+static PyObject *leave(struct job *job, PyObject *made)
+{
     job->users--;
     job->feeding = 0;
     if (job->closing && job->users == 0)
@@ -417,24 +420,35 @@ static PyObject *job_next(PyObject *self, PyObject *args)
     return made;
 }
 
-static PyObject *job_seek(PyObject *self, PyObject *args)
+static PyObject *job_next(PyObject *self, PyObject *args)
 {
-    const char *text;
+    double timeout_s;
+    if (!PyArg_ParseTuple(args, "d:next", &timeout_s) || !enter(job_of(self)))
+        return NULL;
+    return leave(job_of(self), wait_for_batch(job_of(self), timeout_s));
+}
+
+static PyObject *seek(struct job *job, const char *text)
+{
     struct mr_cursor cursor;
     struct mr_error error;
-    if (!PyArg_ParseTuple(args, "s:seek", &text))
-        return NULL;
-    struct mr_job *open = usable(job_of(self));
+    struct mr_job *open = usable(job);
     if (!open)
         return NULL;
-    if (job_of(self)->feeding)
-        return python_raise(MR_BUSY, "another thread is waiting for a batch of this Loader");
     if (mr_cursor_parse(&cursor, text, &error) || mr_job_seek(open, &cursor, &error))
         return python_raise(error.code, error.text);
     PyThreadState *python = PyEval_SaveThread();
-    python_feed_drop(&job_of(self)->feed); /* it stood before that */
+    python_feed_drop(&job->feed); /* it stood before that */
     PyEval_RestoreThread(python);
     return Py_NewRef(Py_None);
+}
+
+static PyObject *job_seek(PyObject *self, PyObject *args)
+{
+    const char *text;
+    if (!PyArg_ParseTuple(args, "s:seek", &text) || !enter(job_of(self)))
+        return NULL;
+    return leave(job_of(self), seek(job_of(self), text));
 }
 
 /* ---- about it ---- */
@@ -460,6 +474,8 @@ static PyObject *job_info(PyObject *self, PyObject *ignored)
     struct mr_job *open = usable(job_of(self));
     if (!open)
         return NULL;
+    if (job_of(self)->feeding) /* between the job and the hand-over there is no place to tell */
+        return python_raise(MR_BUSY, "another thread is waiting for a batch of this Loader");
     if (mr_job_info(open, &info, &error))
         return python_raise(error.code, error.text);
     const struct python_feed *feed = &job_of(self)->feed;
@@ -470,12 +486,6 @@ static PyObject *job_info(PyObject *self, PyObject *ignored)
     return Py_BuildValue("{sKsKsNssssss}", "items", (unsigned long long)info.items, "steps",
                          (unsigned long long)info.steps, "classes", classes, "pipeline", info.pipeline,
                          "note", info.note, "cursor", cursor);
-}
-
-/* Batches in place that arrays hold. */
-static unsigned held(const struct job *job)
-{
-    return job->feed.ring ? python_ring_lent(job->feed.ring) - (job->feed.ahead != NULL) : job->pool->held;
 }
 
 static PyObject *job_stats(PyObject *self, PyObject *ignored)
@@ -495,7 +505,7 @@ static PyObject *job_stats(PyObject *self, PyObject *ignored)
                          COUNT(substituted), COUNT(skipped), COUNT(requests), COUNT(moved), COUNT(retries),
                          COUNT(reconnects), COUNT(failovers), COUNT(bad_frames), COUNT(hedges),
                          COUNT(hedges_won), COUNT(socket_bytes), COUNT(memory_bytes), "copies", job->copies,
-                         "views", job->views, "held", held(job));
+                         "views", job->views, "held", job->pool->held);
 #undef COUNT
 }
 

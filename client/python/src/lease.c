@@ -31,6 +31,7 @@ static void release_batch(struct lease *lease)
 /* On a device both may wait for a copy, or for streams. */
 static void let_go(struct python_pool *pool, struct python_loan *loan)
 {
+    pool->held -= loan && !loan->own;
     PyThreadState *python = pool->ring ? PyEval_SaveThread() : NULL;
     python_loan_release(loan);
     python_memory_put(pool);
@@ -279,10 +280,12 @@ PyObject *python_lease_take_loan(struct python_pool *pool, struct python_loan *l
                              .fields = loan->others};
     struct lease *device = new_lease(pool), *host = device ? new_lease(pool) : NULL;
     PyObject *made = NULL;
-    if (device)
+    if (device) {
         device->loan = loan;
-    else
+        pool->held += !loan->own;
+    } else {
         python_loan_release(loan);
+    }
     if (host) {
         host->copy = loan->others_memory;
         loan->others_memory = NULL;

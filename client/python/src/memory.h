@@ -26,7 +26,7 @@ struct python_pool {
     struct python_chunk *chunks; /* [room] */
     /* under the GIL: */
     struct mr_job *job; /* NULL: not open yet, or closed */
-    uint32_t held;      /* batches of it that leases hold */
+    uint32_t held;      /* batches that leases hold in its slots, or in the ring */
 };
 
 struct python_pool *python_memory_open(uint32_t room); /* one reference; NULL: no memory */

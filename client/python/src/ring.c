@@ -100,17 +100,12 @@ void python_ring_plan(struct python_ring *ring, const struct mr_finish *finish)
     ring->finish = *finish;
 }
 
-uint32_t python_ring_lent(struct python_ring *ring)
-{
-    pthread_mutex_lock(&ring->mutex);
-    uint32_t lent = ring->lent;
-    pthread_mutex_unlock(&ring->mutex);
-    return lent;
-}
-
 bool python_ring_has_room(struct python_ring *ring)
 {
-    return python_ring_lent(ring) < ring->options.entries;
+    pthread_mutex_lock(&ring->mutex);
+    bool room = ring->lent < ring->options.entries;
+    pthread_mutex_unlock(&ring->mutex);
+    return room;
 }
 
 static void settle(struct python_ring *ring)

@@ -49,7 +49,6 @@ int python_ring_ordinal(const struct python_ring *ring); /* -1: its memory is th
 /* Before the first submit. */
 void python_ring_plan(struct python_ring *ring, const struct mr_finish *finish);
 
-uint32_t python_ring_lent(struct python_ring *ring); /* entries */
 bool python_ring_has_room(struct python_ring *ring); /* one that is not lent */
 /* On success the batch is the ring's, which lets go of it when it has been copied; else it stays the caller's. MR_BUSY: the
  * ring is lent out; not with `grow`. */

@@ -57,7 +57,7 @@ static void read_mapped(const struct input *input)
         abort();
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (manifest_open(&manifest, path, NULL, NULL) == BASE_OK) {
-        size_t total = 0;
+        size_t total = manifest_masks(manifest) ? strlen(manifest_masks(manifest)) : 0;
         for (uint32_t c = 0; manifest_class(manifest, c); c++)
             total += strlen(manifest_class(manifest, c));
         for (uint32_t s = 0; manifest_skipped_name(manifest, s); s++)

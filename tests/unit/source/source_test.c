@@ -276,6 +276,14 @@ static void each_item_has_its_mask(void **state)
                      BASE_NOT_FOUND);
     assert_non_null(strstr(error.text, "a/in.two.JPEG has no mask"));
     assert_non_null(strstr(error.text, "masks/a/in.two.png"));
+    put_link(folder, "a/in.two.png", "/etc/passwd"); /* masks may not lead out of the data roots, either */
+    assert_int_equal(source_folder_index(roots, &place, manifest_path(), NULL, version, &error),
+                     BASE_REFUSED);
+    assert_non_null(strstr(error.text, "outside the data roots"));
+    struct source_place outside = {.path = photos, .masks = "/etc"};
+    assert_int_equal(source_folder_index(roots, &outside, manifest_path(), NULL, version, &error),
+                     BASE_REFUSED);
+    assert_int_equal(unlink(under(folder, "a/in.two.png")), 0);
     put(folder, "a/in.two.png", "");
     assert_int_equal(source_folder_index(roots, &place, manifest_path(), NULL, version, &error), BASE_OK);
     assert_int_equal(manifest_open(&m, manifest_path(), version, &error), BASE_OK);
@@ -288,6 +296,12 @@ static void each_item_has_its_mask(void **state)
         source_folder_read_mask(&(struct source_folder){roots, photos, m}, 0, bytes, &size, &error), BASE_OK);
     assert_int_equal(size, 0);
     assert_int_equal(source_folder_probe(&(struct source_folder){roots, photos, m}, 3, &error), BASE_OK);
+    assert_int_equal(unlink(under(folder, "a/one.png")), 0);
+    put_link(folder, "a/one.png", "/etc/passwd");
+    assert_int_equal(
+        source_folder_read_mask(&(struct source_folder){roots, photos, m}, 1, bytes, &size, &error),
+        BASE_UNAVAILABLE);
+    assert_non_null(strstr(error.text, "outside the data roots"));
     put(folder, "b/c/three.png", "another");
     assert_int_equal(
         source_folder_read_mask(&(struct source_folder){roots, photos, m}, 2, bytes, &size, &error),
@@ -297,7 +311,7 @@ static void each_item_has_its_mask(void **state)
                      BASE_UNAVAILABLE);
     assert_int_equal(source_folder_compare(&(struct source_folder){roots, photos, m}, &difference, &error),
                      BASE_OK);
-    assert_int_equal(difference.changed, 1);
+    assert_int_equal(difference.changed, 2);
     assert_non_null(strstr(base_buffer_text(&difference.names), "mask: b/c/three.png: changed"));
     base_buffer_fini(&difference.names);
     manifest_close(&m);

@@ -172,7 +172,9 @@ static enum base_code check_shape(const struct scheduler_job_request *request, s
         return base_error_set(error, BASE_INVALID, "job %s: unknown tail or join", request->job);
     if (request->tail == SCHEDULER_TAIL_DROP && request->items < step)
         return base_error_set(error, BASE_INVALID,
-                              "job %s: %" PRIu64 " items are less than one step of %u x %u, and tail is drop",
+                              "job %s: %" PRIu64
+                              " items are less than one step of %u x %u, and tail is drop: a smaller "
+                              "batch, or tail pad or exact",
                               request->job, request->items, request->world, request->batch);
     return BASE_OK;
 }

@@ -4,6 +4,7 @@
 #include "scheduler/number.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define SIDE_MAX 4096
@@ -117,6 +118,29 @@ int scheduler_ops_find_arg(enum scheduler_op_kind kind, const char *key, size_t 
     return -1;
 }
 
+static void append(char *text, size_t size, const char *word)
+{
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "%s%s", used ? ", " : "", word);
+}
+
+const char *scheduler_ops_names(enum scheduler_section section, char *text, size_t size)
+{
+    text[0] = 0;
+    for (int kind = 0; kind < SCHEDULER_OP_KINDS; kind++)
+        if (rows[kind].section == section)
+            append(text, size, rows[kind].name);
+    return text;
+}
+
+const char *scheduler_ops_args(enum scheduler_op_kind kind, char *text, size_t size)
+{
+    text[0] = 0;
+    for (int i = 0; rows[kind].args[i].key; i++)
+        append(text, size, rows[kind].args[i].key);
+    return text[0] ? text : "none";
+}
+
 void scheduler_ops_init(struct scheduler_op *op, enum scheduler_op_kind kind)
 {
     memset(op, 0, sizeof *op);
@@ -137,10 +161,8 @@ static enum base_code set_word(struct scheduler_op *op, int arg, const char *val
         }
     }
     char known[128] = "";
-    for (int i = 0; row->words[i]; i++) {
-        strcat(known, i ? ", " : "");
-        strcat(known, row->words[i]);
-    }
+    for (int i = 0; row->words[i]; i++)
+        append(known, sizeof known, row->words[i]);
     return base_error_set(error, BASE_INVALID, "%s: %s=%.*s: must be one of %s", rows[op->kind].name,
                           row->key, (int)(size > 40 ? 40 : size), value, known);
 }

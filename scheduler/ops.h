@@ -32,6 +32,9 @@ const struct scheduler_op_row *scheduler_ops_row(enum scheduler_op_kind kind);
 enum scheduler_op_kind scheduler_ops_find(const char *name, size_t size);
 /* Index of argument `key`, -1 when the kind has none of that name. */
 int scheduler_ops_find_arg(enum scheduler_op_kind kind, const char *key, size_t size);
+/* For errors: the names of a section's ops, of a kind's arguments. Return `text`. */
+const char *scheduler_ops_names(enum scheduler_section section, char *text, size_t size);
+const char *scheduler_ops_args(enum scheduler_op_kind kind, char *text, size_t size);
 void scheduler_ops_init(struct scheduler_op *op, enum scheduler_op_kind kind); /* with its defaults */
 /* Reads argument `arg` from text. The error names op, argument and value. */
 enum base_code scheduler_ops_set(struct scheduler_op *op, int arg, const char *value, size_t size,

@@ -122,14 +122,15 @@ static enum base_code at_offset(enum base_code code, size_t at, struct base_erro
 static enum base_code read_arg(struct cursor *in, struct scheduler_op *op, unsigned *seen,
                                struct base_error *error)
 {
+    char known[200];
     const char *name = scheduler_op_name(op->kind);
     struct word key = take_word(in, "");
     if (key.size == 0)
         return expected(in, "an argument's name", error);
     int arg = scheduler_ops_find_arg(op->kind, key.text, key.size);
     if (arg < 0)
-        return base_error_set(error, BASE_INVALID, "pipeline, offset %zu: %s has no argument '%.*s'", key.at,
-                              name, SHOWN(key));
+        return base_error_set(error, BASE_INVALID, "pipeline, offset %zu: %s has no argument '%.*s', but %s",
+                              key.at, name, SHOWN(key), scheduler_ops_args(op->kind, known, sizeof known));
     if (*seen & 1u << arg)
         return base_error_set(error, BASE_INVALID, "pipeline, offset %zu: %s: '%.*s' is given twice", key.at,
                               name, SHOWN(key));
@@ -179,14 +180,16 @@ static enum base_code read_version(struct cursor *in, const struct scheduler_op 
 static enum base_code read_op(struct cursor *in, enum scheduler_section section, struct scheduler_op *op,
                               struct base_error *error)
 {
+    char known[256];
     unsigned seen = 0;
     struct word name = take_word(in, "");
     if (name.size == 0)
         return expected(in, "an op's name", error);
     enum scheduler_op_kind kind = scheduler_ops_find(name.text, name.size);
     if (kind == SCHEDULER_OP_KINDS)
-        return base_error_set(error, BASE_INVALID, "pipeline, offset %zu: no op is named '%.*s'", name.at,
-                              SHOWN(name));
+        return base_error_set(
+            error, BASE_INVALID, "pipeline, offset %zu: no op is named '%.*s'; section %s has %s", name.at,
+            SHOWN(name), section_names[section], scheduler_ops_names(section, known, sizeof known));
     const struct scheduler_op_row *row = scheduler_ops_row(kind);
     if (row->section != section)
         return base_error_set(error, BASE_INVALID, "pipeline, offset %zu: %s belongs in section %s, not %s",
@@ -213,10 +216,11 @@ static enum base_code read_section(struct cursor *in, struct scheduler_pipeline 
                                             memcmp(section_names[section], name.text, name.size) != 0))
         section++;
     if (section == SCHEDULER_SECTIONS)
-        return base_error_set(
-            error, BASE_INVALID,
-            "pipeline, offset %zu: '%.*s' is no preset, and no section (sample, finish, batch)", name.at,
-            SHOWN(name));
+        return base_error_set(error, BASE_INVALID,
+                              "pipeline, offset %zu: '%.*s' is no preset (imagenet_train, imagenet_eval), "
+                              "and no section (sample, "
+                              "finish, batch)",
+                              name.at, SHOWN(name));
     if (*seen & 1u << section)
         return base_error_set(error, BASE_INVALID, "pipeline, offset %zu: section %s is given twice", name.at,
                               section_names[section]);

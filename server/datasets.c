@@ -257,6 +257,18 @@ struct server_dataset *server_datasets_first(const struct server_datasets *datas
     return datasets->first;
 }
 
+enum base_code server_datasets_unknown(const struct server_datasets *datasets, const char *name,
+                                       struct base_error *error)
+{
+    char known[200] = "";
+    size_t used = 0;
+    for (const struct server_dataset *at = datasets->first; at && used < sizeof known; at = at->next)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", at->name);
+    return base_error_set(error, BASE_NOT_FOUND, "dataset '%.128s' is not registered; %s%s%s", name,
+                          used ? "there is " : "none is: `millrace dataset add NAME FOLDER`", known,
+                          used >= sizeof known ? "...: `millrace dataset list` has all" : "");
+}
+
 struct server_dataset *server_datasets_find(const struct server_datasets *datasets, const char *name)
 {
     struct server_dataset *at = datasets->first;
@@ -388,7 +400,7 @@ enum base_code server_datasets_remove(struct server_datasets *datasets, const ch
     while (*at && strcmp((*at)->name, name))
         at = &(*at)->next;
     if (!*at)
-        return base_error_set(error, BASE_NOT_FOUND, "dataset %s is not registered", name);
+        return server_datasets_unknown(datasets, name, error);
     enum base_code code = store_dataset_remove(datasets->store, name, error);
     if (code)
         return code;

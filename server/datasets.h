@@ -71,6 +71,9 @@ struct server_dataset *server_datasets_first(
 struct server_dataset *server_datasets_find(const struct server_datasets *datasets, const char *name);
 const struct server_dataset *server_datasets_find_version(const struct server_datasets *datasets,
                                                           const uint8_t version[BASE_SHA256_BYTES]);
+/* The error of a name that is not registered: NOT_FOUND, with names that are. */
+enum base_code server_datasets_unknown(const struct server_datasets *datasets, const char *name,
+                                       struct base_error *error);
 
 /* What `dataset add` says of it. */
 struct server_dataset_place {

@@ -18,7 +18,7 @@ static void answer_info(struct server *server, struct rpc_call *call, const stru
 static void answer_gone(struct server *server, struct rpc_call *call, const char *name)
 {
     struct base_error error;
-    base_error_set(&error, BASE_NOT_FOUND, "dataset %.128s is not registered", name);
+    server_datasets_unknown(server->datasets, name, &error);
     server_answer_error(server, call, &error);
 }
 

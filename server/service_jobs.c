@@ -32,7 +32,7 @@ static enum base_code open_job(struct server *server, const Millrace__V1__JobOpe
     struct scheduler_job_request request;
     const struct server_dataset *dataset = server_datasets_find(server->datasets, open->dataset);
     if (!dataset)
-        return base_error_set(error, BASE_NOT_FOUND, "dataset '%.128s' is not registered", open->dataset);
+        return server_datasets_unknown(server->datasets, open->dataset, error);
     enum base_code code = server_jobs_request(open, &parts, &request, error);
     if (code)
         return code;

@@ -92,7 +92,8 @@ enum mr_code mr_client_open(struct mr_client **out, const struct mr_client_optio
     if (!rpc_usable()) {
         free(client);
         return client_error_set(error, BASE_CLOSED,
-                                "client: its parent process used one, and nothing of it survives a fork");
+                                "client: its parent process used one, and nothing of it survives a fork: "
+                                "spawn the process");
     }
     enum base_code code = set_up(client, options, &why);
     if (code != BASE_OK) {

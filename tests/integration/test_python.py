@@ -114,7 +114,7 @@ class Python(unittest.TestCase):
         for epoch in range(3):
             for step, batch in enumerate(loader):
                 if step == 0:
-                    beginnings.append(numpy.asarray(batch.items).tolist())
+                    beginnings.append(numpy.asarray(batch.planned_items).tolist())
                 positions = [r["position"] for r in self.cats[epoch].rows[8 * step:8 * step + 8]]
                 self.assertEqual((batch.epoch, batch.step, numpy.asarray(batch.positions).tolist()), (epoch, step, positions))
                 self.assertEqual([f"{h:016x}" for h in numpy.asarray(batch.hashes)],
@@ -389,7 +389,7 @@ loader.close()
         loader = self.loader(fields=("label", "index", "encoded", "box"), arrays="numpy", shuffle=False,
                              transforms=["RandomResizedCrop(size=32)", ("Encoded", {"max_bytes": most})], options=None)
         batch = next(iter(loader))
-        self.assertEqual(list(batch), ["label", "index", "encoded", "box"])
+        self.assertEqual([name for name, _ in batch.items()], ["label", "index", "encoded", "box"])
         self.assertEqual(batch["index"].tolist(), list(range(8)))
         values, offsets = batch["encoded"]
         for i in range(8):
@@ -508,6 +508,11 @@ loader.close()
                 worker.kill(signal.SIGCONT)
         print(f"Ctrl-C: {', '.join(f'{wait:.3f} s' for wait in waits)} until KeyboardInterrupt", file=sys.stderr)
         self.assertLess(max(waits), 1)
+
+    def test_waiting_for_a_server_that_is_not_there_is_told(self):
+        with self.assertWarnsRegex(RuntimeWarning, "dataset photos.* does a millrace-server listen at 127.0.0.1:1[?]"):
+            with self.assertRaisesRegex(TimeoutError, "server 127.0.0.1:1: .*refused"):
+                len(millrace.Loader("127.0.0.1:1", dataset="photos", batch_size=4, timeout=6))
 
     def test_a_deadline_says_what_it_waited_for(self):
         """And other threads go on meanwhile."""

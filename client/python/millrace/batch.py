@@ -38,7 +38,7 @@ class _About:
     #: Arrays, whatever `arrays` says.
     #: int64[rows]: the row's position in the epoch; the item at that position; the item shown (another one where it is bad).
     positions: Any = None
-    items: Any = None
+    planned_items: Any = None  # not `items`, which is a dictionary's method
     used_items: Any = None
     #: uint64[rows]: XXH3 of the row as it was made.
     hashes: Any = None
@@ -80,7 +80,7 @@ def converter(arrays: Optional[str]) -> Callable[[Any], Any]:
     return known[arrays]
 
 
-COLUMNS = ("positions", "items", "used_items", "hashes", "valid", "status", "causes")
+COLUMNS = ("positions", "planned_items", "used_items", "hashes", "valid", "status", "causes")
 
 
 def make(parts: tuple[Any, ...], names: tuple[str, ...], convert: Callable[[Any], Any], channels_first: bool) -> Any:

@@ -87,8 +87,10 @@ def identify(environ: Mapping[str, str], rank: Optional[int] = None, world_size:
         source = "arguments"
     else:
         rank, world_size, source = _ranks(environ, distributed)
-    if replicas < 1 or world_size < 1 or not 0 <= rank < world_size:
-        raise InvalidError(f"rank {rank} of {world_size} with {replicas} replicas ({source})")
+    if replicas < 1 or world_size < 1:
+        raise InvalidError(f"world_size={world_size} ({source}), replicas={replicas}: at least one each")
+    if not 0 <= rank < world_size:
+        raise InvalidError(f"rank {rank} of {world_size} ({source}): must be 0 to {world_size - 1}")
     if world_size % replicas:
         raise InvalidError(f"world size {world_size} is no multiple of replicas={replicas}")
     name = job

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import sys
 import weakref
@@ -26,6 +27,16 @@ def _choice(name: str, value: Any, known: Mapping[Any, int]) -> int:
         return known[value]
     except (KeyError, TypeError):
         raise InvalidError(f"{name}={value!r}: must be one of {', '.join(map(repr, known))}") from None
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidError(f"{name}={value!r}: must be a whole number") from None
+    if not least <= number <= most:
+        raise InvalidError(f"{name}={number}: must be {least} to {most}")
+    return number
 
 
 def _distributed() -> Any:
@@ -66,7 +77,7 @@ class Loader:
             torch uses CUDA already, else the first; "host", the twin of a GPU in ordinary memory, to try a loop's path without one.
         finish: where floats are made and mixed for a GPU: "client" (this process's CPU), "gpu", or "auto": the first batches tell which is
             cheaper (``stats()["finish"]``). The bits are the same.
-        dtype: of images: "uint8" (as sent, not normalised), "float32", "float16", "bfloat16"; None: as the transforms say.
+        dtype: of images: "uint8" (as sent, not normalised), "float32", "float16", "bfloat16", or torch's or numpy's type of that name; None: as the transforms say.
         layout: "NHWC" or "NCHW"; None: as the transforms say; of uint8, NHWC. uint8 in NCHW is a view of NHWC memory (torch's channels_last).
         on_error: of samples that cannot be decoded: "raise", "skip" (row not valid, label -100), "replace" (another sample, seeded).
         join: "now", "next" (wait for the stream's next epoch), "partial" (a short first epoch from where others are).
@@ -90,14 +101,18 @@ class Loader:
                  seed: Optional[int] = None, tail: str = "drop", rank: Optional[int] = None, world_size: Optional[int] = None,
                  replicas: int = 1, job: Optional[str] = None, transforms: Union[str, Sequence[recipe.Op]] = "imagenet_train",
                  options: Optional[Mapping[str, Any]] = None, fields: Sequence[str] = ("image", "label"), views: int = 1,
-                 device: Any = None, finish: str = "auto", dtype: Optional[str] = None, layout: Optional[str] = None, on_error: str = "raise", join: str = "now",
+                 device: Any = None, finish: str = "auto", dtype: Any = None, layout: Optional[str] = None, on_error: str = "raise", join: str = "now",
                  weight: float = 1.0, epochs: Optional[int] = None, map: Optional[Callable[[Any], Any]] = None, arrays: Optional[str] = None, look_ahead: int = 3,
                  timeout: Optional[float] = 120.0, secret_file: Optional[str] = None, ledger: Optional[str] = None,
                  accept_new_bits: bool = False) -> None:
-        if not 1 <= views <= 8:
-            raise InvalidError(f"views={views}: must be 1 to 8")
-        if not 1 <= batch_size <= 65535 or not 1 <= look_ahead <= 1024:
-            raise InvalidError(f"batch_size={batch_size} must be 1 to 65535, look_ahead={look_ahead} 1 to 1024")
+        if not isinstance(dataset, str):
+            raise InvalidError(f"dataset={dataset!r}: must be the name of a registered dataset")
+        views, batch_size = _whole("views", views, 1, 8), _whole("batch_size", batch_size, 1, 65535)
+        look_ahead = _whole("look_ahead", look_ahead, 1, 1024)
+        if seed is not None:
+            seed = _whole("seed", seed, 0, 2**64 - 1)
+        if map is not None and not callable(map):
+            raise InvalidError(f"map={map!r}: must be called with a batch")
         if not 0.01 <= weight <= 100:
             raise InvalidError(f"weight={weight}: must be 0.01 to 100")
         if epochs is not None and epochs < 1:

@@ -348,6 +348,17 @@ static PyObject *array_numpy(PyObject *self, PyObject *args, PyObject *keywords)
 
 /* ---- the type ---- */
 
+static PyObject *array_subscript(PyObject *self, PyObject *key)
+{
+    (void)self;
+    (void)key;
+    PyErr_SetString(PyExc_TypeError,
+                    "a millrace.Array is memory, not to be computed with: take it by numpy.asarray(), "
+                    "torch.from_dlpack(), jax.dlpack.from_dlpack() or memoryview(), or give the Loader "
+                    "arrays='numpy', 'torch' or 'jax'");
+    return NULL;
+}
+
 #define CAST(function) (PyCFunction)(void (*)(void))(function)
 static PyMethodDef methods[] = {
     {"__dlpack__", CAST(array_dlpack), METH_VARARGS | METH_KEYWORDS,
@@ -388,6 +399,7 @@ static PyType_Slot slots[] = {
     {Py_tp_methods, methods},
     {Py_tp_getset, attributes},
     {Py_sq_length, array_length},
+    {Py_mp_subscript, array_subscript},
     {Py_bf_getbuffer, array_getbuffer},
     {0, NULL},
 };

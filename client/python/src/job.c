@@ -10,7 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLICE_MS 50 /* how long Ctrl-C may wait */
+#define SLICE_MS 50  /* how long Ctrl-C may wait */
+#define WARN_MS 5000 /* without an answer */
 #define FOREVER_MS (INT64_C(100) * 365 * 24 * 3600 * 1000)
 #define LOOK_AHEAD_MAX 1024
 #define RING_MAX 64
@@ -159,15 +160,29 @@ static int fill_request(struct python_request *request, const struct arguments *
            keep_list(request, a->fields, request->fields, "fields");
 }
 
+/* A wrong address is mostly that; the error that names the cause comes only when `timeout` is over. */
+static int warn_of_waiting(const struct arguments *a)
+{
+    const char *server = a->server ? a->server : getenv("MILLRACE_SERVER");
+    return PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
+                            "millrace: no job on dataset %s within %d s, still trying for timeout=: does a "
+                            "millrace-server listen at %s?",
+                            a->dataset, WARN_MS / 1000, server && *server ? server : "127.0.0.1:7070");
+}
+
 /* Waits with the GIL released; false: an exception is set. */
-static int await_opening(struct python_opening *opening, struct python_opened *opened)
+static int await_opening(struct python_opening *opening, struct python_opened *opened,
+                         const struct arguments *a)
 {
     int done = 0;
+    int64_t warn_ms = a->join == MR_JOIN_NEXT ? INT64_MAX : now_ms() + WARN_MS; /* NEXT is to wait */
     while (!done) {
         PyThreadState *python = PyEval_SaveThread();
         done = python_opening_wait(opening, SLICE_MS, opened);
         PyEval_RestoreThread(python);
-        if (!done && PyErr_CheckSignals() < 0) {
+        bool warns = !done && now_ms() >= warn_ms;
+        warn_ms = warns ? INT64_MAX : warn_ms;
+        if (!done && (PyErr_CheckSignals() < 0 || (warns && warn_of_waiting(a) < 0))) {
             python_opening_abandon(opening);
             return 0;
         }
@@ -198,7 +213,7 @@ static int open_job(struct job *job, const struct arguments *a)
         PyErr_NoMemory();
         return 0;
     }
-    if (!await_opening(opening, &opened))
+    if (!await_opening(opening, &opened, a))
         return 0;
     job->client = opened.client;
     job->pool->job = opened.job;

@@ -12,7 +12,7 @@ import unittest.mock
 
 sys.path.insert(0, sys.argv.pop(1))
 import millrace  # noqa: E402
-from millrace import device, errors, launch, recipe, wrappers  # noqa: E402
+from millrace import batch, device, errors, launch, recipe, wrappers  # noqa: E402
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "MASTER_ADDR": "node7", "MASTER_PORT": "29400", "TORCHELASTIC_RUN_ID": "night"}
 SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "991", "SLURM_STEP_ID": "2"}
@@ -54,7 +54,7 @@ BAD = [
     ({**TORCHRUN, "RANK": "five"}, {}, "RANK='five' is not a number"),
     ({**TORCHRUN, "WORLD_SIZE": "-8"}, {}, "WORLD_SIZE='-8'"),
     (TORCHRUN, dict(replicas=3), "no multiple of replicas=3"),
-    (TORCHRUN, dict(replicas=0), "0 replicas"),
+    (TORCHRUN, dict(replicas=0), "replicas=0: at least one"),
 ]
 
 # transforms, options, dtype, layout -> pipeline, options, finish, channels first
@@ -64,6 +64,7 @@ RECIPES = [
     (("imagenet_train", None, None, None), ("imagenet_train", [], True, False)),
     (("imagenet_eval", {"size": 64}, "float16", "NHWC"), ("imagenet_eval", ["size=64", "dtype=float16", "order=NHWC"], True, False)),
     (("imagenet_train", None, "uint8", None), ("imagenet_train", [], False, False)),
+    (("imagenet_train", None, type("float16", (), {}), None), ("imagenet_train", ["dtype=float16"], True, False)),  # numpy's is such a class
     (("imagenet_train", None, "uint8", "NCHW"), ("imagenet_train", [], False, True)),
     ((["RandomResizedCrop(size=64)", "RandomHorizontalFlip"], None, None, None),
      ("sample: Decode RandomResizedCrop(size=64) RandomHorizontalFlip", [], True, False)),
@@ -81,7 +82,16 @@ REFUSED = [
     (dict(device="host", fields=("label",)), ValueError, "has none"),
     (dict(finish="gpu"), ValueError, "finish='gpu': device='cpu' is no GPU"),
     (dict(batch_size=0), ValueError, "batch_size=0"),
-    (dict(batch_size=65536), ValueError, "65536"),
+    (dict(batch_size=65536), ValueError, "batch_size=65536: must be 1 to 65535"),
+    (dict(batch_size=None), ValueError, "batch_size=None: must be a whole number"),
+    (dict(batch_size=16.0), ValueError, "batch_size=16.0"),
+    (dict(seed=-1), ValueError, "seed=-1: must be 0 to"),
+    (dict(seed="x"), ValueError, "seed='x'"),
+    (dict(dataset=None), ValueError, "dataset=None: must be the name"),
+    (dict(map=3), ValueError, "map=3"),
+    (dict(transforms=len), ValueError, "transforms=.*map="),
+    (dict(transforms=[len]), ValueError, "len.*an op is text.*map="),
+    (dict(options="size=3"), ValueError, "options='size=3': must be a dictionary"),
     (dict(look_ahead=0), ValueError, "look_ahead=0"),
     (dict(epochs=0), ValueError, "epochs=0"),
     (dict(shuffle="yes"), ValueError, "shuffle='yes'"),
@@ -90,6 +100,7 @@ REFUSED = [
     (dict(join="later"), ValueError, "join"),
     (dict(join=[]), ValueError, "join"),
     (dict(dtype="int8"), ValueError, "dtype='int8'"),
+    (dict(dtype=float), ValueError, "dtype='float': must be None, 'uint8'"),
     (dict(layout="CHW"), ValueError, "layout='CHW'"),
     (dict(dtype="uint8", transforms=["CenterCrop(size=8)", "ToDtype", "MixUp"]), ValueError, "MixUp"),
     (dict(fields=()), ValueError, "fields"),
@@ -149,6 +160,11 @@ class Pure(unittest.TestCase):
             os.environ.update(before)
         self.assertEqual(len(set(names)), 3)
         self.assertEqual([re.sub(r"\.\d+$", "", name) for name in names], ["night-node7:29400.a", "night-node7:29400.b", "night-node7:29400.a"])
+
+    def test_batches_hide_no_method_of_theirs(self):
+        about = set(vars(batch._About)) | set(batch.COLUMNS)
+        for kind in dict, tuple:
+            self.assertEqual({name for name in about & set(dir(kind)) if not name.startswith("__")}, set())
 
     def test_recipes(self):
         for arguments, wanted in RECIPES:

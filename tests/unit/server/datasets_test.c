@@ -154,6 +154,25 @@ static void an_index_without_the_masks_asked_for_is_none(void **state)
     assert_int_equal(dataset->index_code, BASE_UNSUPPORTED);
 }
 
+static void an_unknown_name_is_told_with_those_that_are_known(void **state)
+{
+    (void)state;
+    struct base_error error;
+    assert_int_equal(server_datasets_remove(datasets, "photos", &error), BASE_NOT_FOUND);
+    assert_non_null(strstr(error.text, "'photos' is not registered; none is: `millrace dataset add"));
+    add("cats", "/data/cats");
+    add("dogs", "/data/dogs");
+    assert_int_equal(server_datasets_remove(datasets, "photos", &error), BASE_NOT_FOUND);
+    assert_string_equal(error.text, "dataset 'photos' is not registered; there is cats, dogs");
+    for (int i = 0; i < 100; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "more-%d", i);
+        add(name, "/data/more");
+    }
+    assert_int_equal(server_datasets_unknown(datasets, "photos", &error), BASE_NOT_FOUND);
+    assert_non_null(strstr(error.text, "...: `millrace dataset list` has all"));
+}
+
 static void a_dataset_waits_for_workers_and_becomes_ready(void **state)
 {
     (void)state;
@@ -353,6 +372,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(other_masks_are_another_index, open_all, close_all),
         cmocka_unit_test_setup_teardown(masks_change_with_the_version, open_all, close_all),
         cmocka_unit_test_setup_teardown(an_index_without_the_masks_asked_for_is_none, open_all, close_all),
+        cmocka_unit_test_setup_teardown(an_unknown_name_is_told_with_those_that_are_known, open_all,
+                                        close_all),
         cmocka_unit_test_setup_teardown(a_dataset_waits_for_workers_and_becomes_ready, open_all, close_all),
         cmocka_unit_test_setup_teardown(an_order_goes_on_when_its_worker_dies_or_refuses, open_all,
                                         close_all),

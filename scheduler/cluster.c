@@ -339,6 +339,8 @@ void scheduler_cluster_store_again(struct scheduler_cluster *cluster)
         enum scheduler_job_state state = cluster->jobs[i]->view.state;
         if (state != SCHEDULER_JOB_CLOSED && state != SCHEDULER_JOB_REFUSED)
             cluster_job_unstored(cluster, cluster->jobs[i]);
+        else
+            cluster_gone_push(cluster, cluster->jobs[i]->view.id, NULL);
     }
 }
 

@@ -129,7 +129,7 @@ static int setup(void **state)
 {
     (void)state;
     remove_files();
-    return server_open(&server, folder, 1000, NULL) || register_photos(NULL);
+    return server_open(&server, folder, 60000, NULL) || register_photos(NULL);
 }
 
 static int teardown(void **state)
@@ -182,6 +182,8 @@ static void an_open_is_answered_when_it_is_stored(void **state)
     assert_int_equal(ask(server_jobs_handlers, JOBS_CLOSE, &closing, 2 * SECOND).code, BASE_UNAVAILABLE);
     server_settle(&server, base_clock_now_ns() + 4 * SECOND);
     assert_int_equal(server.unstored.code, BASE_OK);
+    assert_int_equal(ask(server_jobs_handlers, JOBS_CLOSE, &closing, 4 * SECOND).code, BASE_OK);
+    assert_int_equal(stored_jobs(), 0); /* or the heir would wait for it */
 }
 
 static void see_bad(void *context, const struct store_bad_item *bad)

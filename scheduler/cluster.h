@@ -32,7 +32,8 @@
  * CONFLICT), each must open again with a higher generation. Not fenced are those that opened after the replaced rank was last
  * heard of: they are of the new launch, whose ranks come in any order. Ranks of one launch must ask for the same (world, batch,
  * tail, weight, stream, cursor, join, pipeline): else CONFLICT, naming both. After a restart of the server any generation's sync
- * attaches a rank that has none yet. Generations and incarnations are taken from clocks: where no lease of the earlier start runs
+ * attaches a rank that has none yet, or one that attached with a lower generation: a zombie; until the leases of those that are
+ * attached end, none begins that would not begin where they are. Generations and incarnations are taken from clocks: where no lease of the earlier start runs
  * any more, a lower one begins a new launch, too.
  */
 #ifndef SCHEDULER_CLUSTER_H
@@ -290,7 +291,8 @@ const struct scheduler_job *scheduler_cluster_reader_next(const struct scheduler
 bool scheduler_cluster_take_stream(struct scheduler_cluster *cluster, uint8_t hash[BASE_SHA256_BYTES],
                                    bool *gone);
 bool scheduler_cluster_take_job(struct scheduler_cluster *cluster, char id[SCHEDULER_JOB_CHARS], bool *gone);
-/* What was taken was not stored: all streams and jobs are out of date again. (Records not removed stay too long.) */
+/* What was taken was not stored: all streams and jobs are out of date again, ended ones, too. (Records of forgotten ones stay too
+ * long.) */
 void scheduler_cluster_store_again(struct scheduler_cluster *cluster);
 
 /* Refills a new cluster, before any event. The stream is live; it has a plan as soon as all homes of `plan` serve it again, or

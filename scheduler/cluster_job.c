@@ -9,12 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *scheduler_job_state_name(enum scheduler_job_state state)
-{
-    static const char *const names[] = {"preparing", "waiting", "running", "lost", "closed", "refused"};
-    return (unsigned)state < sizeof names / sizeof names[0] ? names[state] : "unknown";
-}
-
 void cluster_job_touch(struct scheduler_cluster *cluster, struct cluster_job *job)
 {
     job->view.revision = ++cluster->revision;
@@ -384,7 +378,8 @@ static void unlink_job(struct scheduler_cluster *cluster, struct cluster_job *jo
     cluster_list_remove(&job->woken);
 }
 
-/* The new launch takes the old one's place; ranks keep the generation that they must exceed, unless clocks do not tell it. */
+/* The new launch takes the old one's place; ranks keep the generation that they must exceed while the lease of its process may run,
+ * unless clocks do not tell it. */
 static void replace_launch(struct scheduler_cluster *cluster, struct cluster_job *job,
                            struct cluster_job *asked, const struct scheduler_job_request *request)
 {
@@ -397,6 +392,7 @@ static void replace_launch(struct scheduler_cluster *cluster, struct cluster_job
     for (uint32_t i = 0; ordered && i < both; i++) {
         asked->ranks[i].known = old.ranks[i].known;
         asked->ranks[i].generation = old.ranks[i].generation;
+        asked->ranks[i].lease_until_ns = old.ranks[i].lease_until_ns;
     }
     keep_ranks(cluster, job, asked, replaced);
     *job = *asked;
@@ -458,7 +454,7 @@ static void open_rank(struct scheduler_cluster *cluster, struct cluster_job *job
     struct cluster_rank *rank = &job->ranks[index];
     rank->state = CLUSTER_RANK_OPEN;
     rank->live = rank->known = true;
-    rank->kept = false;
+    rank->kept = rank->attached = false;
     if (rank->generation != generation)
         rank->seeks = 0;
     rank->opened_ns = cluster->now_ns;
@@ -495,6 +491,16 @@ static bool may_come_back(const struct scheduler_cluster *cluster, const struct 
            cluster->now_ns < job->ended_ns + cluster->options.lease_ms * BASE_NS_PER_MS;
 }
 
+/* After a restart: its ranks have come further than where one that opens would begin: who does is of a later start. */
+static bool is_further(const struct cluster_job *job)
+{
+    struct scheduler_cursor start = {0, 0};
+    if (job->has_resume)
+        start = scheduler_cursor_normal(&job->view.shape, job->resume.at);
+    return job->loaded && job->view.has_start && (job->has_resume || job->join == SCHEDULER_JOIN_NOW) &&
+           cluster_cursor_compare(job->view.start, start) != 0;
+}
+
 enum verdict { VERDICT_JOIN, VERDICT_REPLACE, VERDICT_REFUSE };
 
 /* How an open meets the launch that is there (see the header). */
@@ -507,24 +513,25 @@ static enum verdict judge(struct scheduler_cluster *cluster, const struct cluste
     const struct cluster_rank *rank =
         request->rank < job->view.shape.world ? &job->ranks[request->rank] : NULL;
     bool opened = rank && rank->state != CLUSTER_RANK_ABSENT;
-    bool over = job->view.ranks_live == 0 && !may_come_back(cluster, job);
+    bool live = job->view.ranks_live > 0, over = !live && !may_come_back(cluster, job);
+    bool guarded = rank && rank->known && (opened || cluster->now_ns < rank->lease_until_ns);
     if (rank && rank->known && over && request->generation < rank->generation)
         return VERDICT_REPLACE; /* of the old start nobody lives: this host's clock is behind */
-    if (rank && rank->known &&
+    if (guarded &&
         (request->generation < rank->generation || (!opened && request->generation == rank->generation))) {
         fenced(cluster, request->job, request->rank, error);
         return VERDICT_REFUSE;
     }
     if (opened && request->generation > rank->generation && (other || !rank->kept))
         return VERDICT_REPLACE;
-    if (!opened && job->view.ranks_live == 0 && !other && may_come_back(cluster, job)) {
+    if (!opened && !other && (live ? is_further(job) : !over)) {
         base_error_set(
             error, BASE_UNAVAILABLE,
             "job %s: its other ranks are waited for until their leases end: the server has restarted",
             request->job);
         return VERDICT_REFUSE;
     }
-    if (!opened && job->view.ranks_live == 0 && (other || job->loaded))
+    if (!opened && !live && (other || job->loaded))
         return VERDICT_REPLACE;
     if (!other && job->view.state == SCHEDULER_JOB_REFUSED) {
         refused(job, error);
@@ -599,8 +606,13 @@ static struct cluster_rank *find_rank(struct scheduler_cluster *cluster,
         return NULL;
     }
     struct cluster_rank *rank = &(*job)->ranks[report->rank];
-    if ((*job)->loaded && rank->state == CLUSTER_RANK_ABSENT && !rank->known) {
+    bool first = rank->state == CLUSTER_RANK_ABSENT && !rank->known;
+    if ((*job)->loaded && (first || (rank->attached && report->generation > rank->generation))) {
+        rank->at = (*job)->view.start; /* not where a zombie says that it is */
         open_rank(cluster, *job, report->rank, report->generation);
+        rank->attached = true;
+        if ((*job)->stream)
+            cluster_stream_fall(cluster, (*job)->stream);
         return rank;
     }
     if (rank->state == CLUSTER_RANK_ABSENT || report->generation != rank->generation) {
@@ -702,6 +714,8 @@ enum base_code scheduler_cluster_job_close(struct scheduler_cluster *cluster, in
         rank->state = CLUSTER_RANK_CLOSED;
         rank->live = false;
         count_ranks(cluster, job);
+        if (job->view.ranks_live == 0) /* to be stored before the answer, whatever else waits to be settled */
+            cluster_join_advance(cluster, job);
     }
     scheduler_cluster_tick(cluster, now_ns);
     return why.code ? base_error_set(error, why.code, "%s", why.text) : BASE_OK;

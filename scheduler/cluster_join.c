@@ -18,6 +18,12 @@ int cluster_cursor_compare(struct scheduler_cursor a, struct scheduler_cursor b)
     return a.position < b.position ? -1 : a.position > b.position;
 }
 
+const char *scheduler_job_state_name(enum scheduler_job_state state)
+{
+    static const char *const names[] = {"preparing", "waiting", "running", "lost", "closed", "refused"};
+    return (unsigned)state < sizeof names / sizeof names[0] ? names[state] : "unknown";
+}
+
 static bool is_over(enum scheduler_job_state state)
 {
     return state >= SCHEDULER_JOB_LOST;

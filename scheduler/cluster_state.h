@@ -199,6 +199,7 @@ struct cluster_rank {
     enum cluster_rank_state state;
     bool live, known; /* known: `generation` is of this or an earlier launch */
     bool kept;        /* opened before the launch began, and taken for one of it */
+    bool attached;    /* by a sync after a restart: one of a higher generation takes its place */
     uint64_t generation;
     int64_t lease_until_ns, opened_ns;
     struct scheduler_cursor at;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct scheduler_cluster *cluster;
@@ -20,7 +21,7 @@ static enum base_code open_rank(struct scheduler_job_request *request, uint32_t 
 }
 
 /* One rank of two has begun, the server dies, its heir knows the job. */
-static void begin_and_restart(struct scheduler_job_request *request)
+static void begin_and_restart_at(struct scheduler_job_request *request, struct scheduler_cursor at)
 {
     assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
     fixture_sync(cluster, now, &worker, NULL);
@@ -30,12 +31,17 @@ static void begin_and_restart(struct scheduler_job_request *request)
     assert_int_equal(job->state, SCHEDULER_JOB_RUNNING);
     struct scheduler_stream identity = job->stream->identity;
     struct scheduler_plan plan = job->stream->plan;
-    struct scheduler_job_stored stored = {.at = job->at};
+    struct scheduler_job_stored stored = {.at = at};
     memcpy(stored.stream, identity.hash, sizeof stored.stream);
     scheduler_cluster_destroy(cluster);
     assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
     assert_int_equal(scheduler_cluster_load_stream(cluster, now, &identity, &plan, NULL), BASE_OK);
     assert_int_equal(scheduler_cluster_load_job(cluster, now, request, &stored, NULL), BASE_OK);
+}
+
+static void begin_and_restart(struct scheduler_job_request *request)
+{
+    begin_and_restart_at(request, (struct scheduler_cursor){0, 0});
 }
 
 static int teardown(void **state)
@@ -205,6 +211,98 @@ static void a_seek_goes_back(void **state)
     assert_at(2, 60);
     assert_int_equal(tell(1, 2, 1, (struct scheduler_cursor){7, 0}), BASE_OK); /* onwards */
     assert_at(2, 80);
+}
+
+/* Of the hosts only one has a clock that is behind, and its rank comes second: it was an earlier start for as long as the other lived. */
+static void one_clock_that_is_behind_does_not_end_the_launch(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    request.world = 2;
+    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    assert_int_equal(open_rank(&request, 0, 500), BASE_OK);
+    assert_int_equal(open_rank(&request, 1, 500), BASE_OK);
+    now += 9 * SECOND;
+    assert_int_equal(sync_rank(1, 500), BASE_OK);
+    assert_int_equal(open_rank(&request, 0, 600), BASE_OK);
+    assert_int_equal(open_rank(&request, 1, 210), BASE_CONFLICT); /* it may be a zombie */
+    now += 9 * SECOND;
+    assert_int_equal(sync_rank(0, 600), BASE_OK);
+    assert_int_equal(open_rank(&request, 1, 210), BASE_CONFLICT);
+    now += SECOND;
+    assert_int_equal(open_rank(&request, 1, 210), BASE_OK);
+    assert_int_equal(sync_rank(0, 600), BASE_OK);
+    assert_int_equal(sync_rank(1, 500), BASE_CONFLICT);
+    scheduler_cluster_tick(cluster, now += 20 * SECOND); /* nobody lives: what came first decides nothing */
+    assert_int_equal(open_rank(&request, 0, 700), BASE_OK);
+    assert_int_equal(open_rank(&request, 1, 110), BASE_OK);
+    assert_int_equal(sync_rank(0, 700), BASE_OK);
+}
+
+/* A zombie that had not heard of the later start attached itself after the restart, and fenced the rank that reads on. */
+static void a_zombie_attaches_until_the_later_start_is_heard_of(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    struct scheduler_job_report zombie = {
+        .job = "one", .generation = 4, .has_cursor = true, .at = {9, 400}, .seeks = 3};
+    request.world = 2;
+    begin_and_restart(&request);
+    assert_int_equal(scheduler_cluster_job_sync(cluster, now, &zombie, NULL), BASE_OK);
+    zombie.rank = 1;
+    assert_int_equal(scheduler_cluster_job_close(cluster, now, &zombie, NULL), BASE_OK);
+    struct scheduler_job_report own = {.job = "one", .generation = 7, .has_cursor = true, .at = {1, 20}};
+    assert_int_equal(scheduler_cluster_job_sync(cluster, now, &own, NULL), BASE_OK);
+    own.rank = 1, own.generation = 8, own.at = (struct scheduler_cursor){1, 40};
+    assert_int_equal(scheduler_cluster_job_sync(cluster, now, &own, NULL), BASE_OK);
+    assert_at(1, 20);
+    assert_int_equal(sync_rank(0, 4), BASE_CONFLICT);
+    assert_int_equal(scheduler_cluster_job(cluster, "one")->ranks_live, 2);
+    assert_int_equal(open_rank(&request, 0, 9), BASE_OK); /* who has opened is not taken over by who syncs */
+    assert_int_equal(sync_rank(0, 10), BASE_CONFLICT);
+}
+
+/* After a restart one rank of a job read on while the other was started anew, from the beginning: it was given the place that the old
+ * start had come to, its fellow, started later, that which they asked for. What lies between was lost. */
+static void a_new_start_is_not_given_the_place_of_the_old_one(void **state)
+{
+    (void)state;
+    struct scheduler_job_request request = fixture_request("one");
+    request.world = 2;
+    begin_and_restart_at(&request, (struct scheduler_cursor){1, 40});
+    assert_int_equal(sync_rank(1, 5), BASE_OK);
+    assert_int_equal(open_rank(&request, 0, 6), BASE_UNAVAILABLE);
+    assert_int_equal(open_rank(&request, 1, 7), BASE_OK);
+    assert_int_equal(open_rank(&request, 0, 6), BASE_OK);
+    assert_at(0, 0);
+    assert_int_equal(scheduler_cluster_job(cluster, "one")->start.epoch, 0);
+    assert_int_equal(sync_rank(1, 5), BASE_CONFLICT);
+    assert_int_equal(sync_rank(1, 7), BASE_OK);
+}
+
+/* A close was answered, and was not to be stored, while there was much else to settle. */
+static void a_close_waits_for_nothing(void **state)
+{
+    (void)state;
+    enum { OTHERS = 1000 };
+    char id[SCHEDULER_JOB_CHARS] = "";
+    bool gone = false, found = false;
+    struct scheduler_job_request request = fixture_request(id);
+    struct scheduler_job_report closing = {.job = "one"};
+    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
+    for (int i = 0; i < OTHERS; i++) {
+        snprintf(id, sizeof id, "other%d", i);
+        assert_int_equal(open_rank(&request, 0, 1), BASE_OK);
+    }
+    snprintf(id, sizeof id, "one");
+    assert_int_equal(open_rank(&request, 0, 0), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+    assert_int_equal(scheduler_cluster_job_close(cluster, now, &closing, NULL), BASE_OK);
+    assert_int_equal(scheduler_cluster_deadline_ns(cluster), now);
+    while (scheduler_cluster_take_job(cluster, id, &gone))
+        found |= gone && strcmp(id, "one") == 0;
+    assert_true(found);
 }
 
 static bool stores_job(void)
@@ -428,6 +526,10 @@ int main(void)
         cmocka_unit_test_teardown(a_new_launch_with_a_cursor_waits_for_the_rank_that_begins_it, teardown),
         cmocka_unit_test_teardown(a_new_launch_with_a_cursor_waits_after_a_restart, teardown),
         cmocka_unit_test_teardown(a_clock_that_is_behind_waits_for_leases_only, teardown),
+        cmocka_unit_test_teardown(one_clock_that_is_behind_does_not_end_the_launch, teardown),
+        cmocka_unit_test_teardown(a_zombie_attaches_until_the_later_start_is_heard_of, teardown),
+        cmocka_unit_test_teardown(a_new_start_is_not_given_the_place_of_the_old_one, teardown),
+        cmocka_unit_test_teardown(a_close_waits_for_nothing, teardown),
         cmocka_unit_test_teardown(one_that_closes_leaves_the_others_their_job, teardown),
         cmocka_unit_test_teardown(a_seek_goes_back, teardown),
         cmocka_unit_test_teardown(a_seek_takes_the_front_along, teardown),

@@ -324,7 +324,8 @@ static void a_restart_goes_on(void **state)
     now += SECOND;
     assert_int_equal(scene_sync_job("one", 1, 2, 6, 460), BASE_OK); /* jobs are there before workers */
     assert_int_equal(scene_sync_job("one", 0, 1, 6, 460), BASE_OK);
-    assert_int_equal(scene_sync_job("one", 0, 2, 6, 480), BASE_CONFLICT); /* attached is attached */
+    assert_int_equal(scene_sync_job("one", 0, 2, 6, 480), BASE_OK); /* the one before was a zombie */
+    assert_int_equal(scene_sync_job("one", 0, 1, 6, 500), BASE_CONFLICT);
     assert_int_equal(job->state, SCHEDULER_JOB_RUNNING);
     assert_true(job->at.epoch == 6 && job->at.position == 460);
     scene_sync_worker(&b);

@@ -53,31 +53,46 @@ void client_job_drive(struct mr_job *job)
 {
     struct client_action action;
     int64_t now_ns = base_clock_now_ns();
+    if (job->has_left)
+        carry_out(job, &job->left);
+    job->has_left = false;
     while (client_core_act(job->core, now_ns, &action))
         carry_out(job, &action);
 }
 
-/* A timer that is early does no harm, and mostly the time has not changed. */
 static void set_timer(struct mr_job *job, int64_t wake_ns)
 {
-    if (wake_ns >= job->timer_ns || !job->timer)
-        return;
     int64_t now_ns = base_clock_now_ns();
     int64_t after_us = wake_ns > now_ns ? (wake_ns - now_ns + 999) / 1000 : 0;
     struct timeval after = {after_us / 1000000, after_us % 1000000};
-    job->timer_ns = wake_ns;
     event_add(job->timer, &after);
+}
+
+static void flush(struct mr_job *job)
+{
+    client_session_flush_all(job);
+    pthread_mutex_lock(&job->mutex);
+    job->flushing = false;
+    pthread_mutex_unlock(&job->mutex);
 }
 
 void client_job_unlock(struct mr_job *job)
 {
-    bool news = job->news;
     int64_t wake_ns = client_core_wake_ns(job->core);
+    bool flushes = client_session_frames_wait(job, &wake_ns);
+    /* A timer that is early does no harm, and mostly the time has not changed. */
+    bool sets = wake_ns < job->timer_ns && job->timer;
+    bool news = job->news;
+    job->flushing = flushes;
+    job->timer_ns = sets ? wake_ns : job->timer_ns;
     job->news = false;
     pthread_mutex_unlock(&job->mutex);
     if (news) /* it is still there: only this thread takes it apart */
         pthread_cond_broadcast(&job->changed);
-    set_timer(job, base_clock_earlier(wake_ns, client_session_flush_all(job)));
+    if (flushes)
+        flush(job);
+    if (sets)
+        set_timer(job, wake_ns);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *context)
@@ -108,6 +123,31 @@ void client_job_poke(struct mr_job *job)
         return;
     job->poked = true;
     base_mailbox_post(client_loop_mailbox(job->client->loop), &job->poke);
+}
+
+/* What only the loop can do is left to it. */
+static bool is_the_loops(const struct client_action *action)
+{
+    return action->kind == CLIENT_ACTION_CONNECT || action->kind == CLIENT_ACTION_CLOSE ||
+           action->kind == CLIENT_ACTION_FETCH_PLAN;
+}
+
+bool client_job_ask(struct mr_job *job)
+{
+    int64_t now_ns = base_clock_now_ns(), wake_ns;
+    if (job->flushing || job->has_left)
+        return false;
+    while (!job->has_left && client_core_act(job->core, now_ns, &job->left))
+        if (is_the_loops(&job->left))
+            job->has_left = true;
+        else
+            carry_out(job, &job->left);
+    if (job->has_left)
+        return false;
+    wake_ns = client_core_wake_ns(job->core);
+    if (client_session_frames_wait(job, &wake_ns))
+        client_session_write_all(job);
+    return !client_session_frames_wait(job, &wake_ns) && wake_ns >= job->timer_ns;
 }
 
 void client_job_unlock_poking(struct mr_job *job)

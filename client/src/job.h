@@ -72,6 +72,10 @@ struct mr_job {
     uint32_t first_epoch;
     uint64_t seeks; /* the server is told, so that no earlier report undoes one */
     bool closing, poked;
+    bool flushing; /* the loop writes to sockets, without the mutex */
+    bool owes;     /* a batch was released, and nobody has seen to what is to be asked for now */
+    bool has_left; /* `left`: the machine wants it, and the loop has not done it yet */
+    struct client_action left;
     bool news;              /* of the loop, for who waits for `changed`: told when it unlocks */
     int users;              /* threads inside a call */
     atomic_int posting;     /* threads that have unlocked, and wake the loop yet */
@@ -104,6 +108,9 @@ struct mr_job {
 
 /* Carries out what the machine wants. Loop thread, mutex held. */
 void client_job_drive(struct mr_job *job);
+/* The trainer's thread, mutex held: as client_job_drive, and lets frames leave, all that the loop is not needed for. False: it
+ * is, poke it. */
+bool client_job_ask(struct mr_job *job);
 /* The loop thread's way out: wakes who waits, when there is news (woken before, they would only wait for the mutex), then lets frames
  * leave and sets the timer. */
 void client_job_unlock(struct mr_job *job);

@@ -145,23 +145,40 @@ void client_session_close_all(struct mr_job *job)
 
 /* ---- sending ---- */
 
-int64_t client_session_flush_all(struct mr_job *job)
+static bool has_frames(const struct client_session *session)
 {
-    int64_t again_ns = INT64_MAX, now_ns = 0;
-    for (struct client_session *session = job->sessions; session; session = session->next) {
-        if (!session->link || !wire_link_wants_write(session->link))
+    return session->link && wire_link_wants_write(session->link);
+}
+
+bool client_session_frames_wait(const struct mr_job *job, int64_t *wake_ns)
+{
+    bool any = false;
+    int64_t now_ns = 0;
+    for (const struct client_session *session = job->sessions; session; session = session->next) {
+        if (!has_frames(session))
             continue;
         now_ns = now_ns == 0 && session->write_ns != 0 ? base_clock_now_ns() : now_ns;
-        if (session->write_ns > now_ns) {
-            again_ns = base_clock_earlier(again_ns, session->write_ns);
-            continue;
-        }
-        session->write_ns = 0;
-        (void)wire_link_write(session->link, NULL); /* the next read tells of a failure */
-        if (wire_link_wants_write(session->link))
-            event_add(session->writable, NULL);
+        if (session->write_ns > now_ns)
+            *wake_ns = base_clock_earlier(*wake_ns, session->write_ns);
+        else
+            any = true;
     }
-    return again_ns;
+    return any;
+}
+
+void client_session_write_all(struct mr_job *job)
+{
+    for (struct client_session *session = job->sessions; session; session = session->next)
+        if (has_frames(session))
+            (void)wire_link_write(session->link, NULL); /* the next read tells of a failure */
+}
+
+void client_session_flush_all(struct mr_job *job)
+{
+    client_session_write_all(job);
+    for (struct client_session *session = job->sessions; session; session = session->next)
+        if (has_frames(session))
+            event_add(session->writable, NULL);
 }
 
 /* What the link does not take, the connection does not survive, or whoever waits for the answer would wait for ever: the next
@@ -173,7 +190,8 @@ static void send_frame(struct client_session *session, struct wire_header *heade
     header->version = WIRE_VERSION_MAX;
     if (header->type != WIRE_DONE)
         session->write_ns = 0;
-    else if (session->job->waiting > 0 && !wire_link_wants_write(session->link))
+    else if (!wire_link_wants_write(session->link) &&
+             (session->job->waiting > 0 || client_core_is_brisk(session->job->core)))
         session->write_ns = session->now_ns + DONE_NS;
     enum base_code code = wire_link_send_buffer(session->link, header, payload, &error);
     if (code == BASE_OK)

@@ -23,9 +23,13 @@ void client_session_close_all(struct mr_job *job);
 
 /* Sends an action that is a frame: OPEN, GET, CANCEL, MARK. A session that is no more, or not so far: nothing happens. */
 void client_session_send(struct mr_job *job, const struct client_action *action);
-/* Frames wait for this, which needs no mutex. Returns when to come again: DONE waits a moment for the GETs that follow it while a
- * trainer waits. INT64_MAX: no need. */
-int64_t client_session_flush_all(struct mr_job *job);
+/* Frames wait that may leave now. *wake_ns becomes earlier if others wait until then: DONE does, a moment, for the GETs that follow
+ * it when the trainer is quick. */
+bool client_session_frames_wait(const struct mr_job *job, int64_t *wake_ns);
+/* They leave. The loop thread, without the mutex but with job->flushing; what the sockets do not take leaves later. */
+void client_session_flush_all(struct mr_job *job);
+/* Any thread, mutex held and not flushing: likewise, but what the sockets do not take waits for the loop. */
+void client_session_write_all(struct mr_job *job);
 /* Asks any session that is open for a page of the manifest; false: there is none. */
 bool client_session_ask_page(struct mr_job *job, uint64_t index);
 

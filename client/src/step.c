@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#define BRISK_NS (200 * INT64_C(1000))
 #define STEP_GUESS_NS (50 * BASE_NS_PER_MS) /* the trainer's time a step, before any was seen */
 
 /* ---- which steps there are ---- */
@@ -239,6 +240,19 @@ void client_core_release(struct client_core *core, int64_t now_ns, uint32_t slot
         return;
     core->slots[slot].state = CLIENT_SLOT_FREE;
     core->dirty = true;
+}
+
+bool client_core_is_brisk(const struct client_core *core)
+{
+    return core->step_ns != 0 && core->step_ns < BRISK_NS;
+}
+
+bool client_core_is_fed(const struct client_core *core)
+{
+    bool coming = false;
+    for (uint32_t i = 1; i < core->queued; i++)
+        coming = coming || core->slots[core->queue[i]].state == CLIENT_SLOT_FILLING;
+    return coming && core->slots[core->queue[0]].state == CLIENT_SLOT_READY;
 }
 
 uint32_t client_step_slack_ms(const struct client_core *core, uint32_t index)

@@ -202,8 +202,9 @@ static enum base_code read_op(struct cursor *in, enum scheduler_section section,
         return code;
     for (int i = 0; row->args[i].key; i++)
         if (row->args[i].required && !(seen & 1u << i))
-            return base_error_set(error, BASE_INVALID, "pipeline, offset %zu: %s needs %s=", name.at,
-                                  row->name, row->args[i].key);
+            return base_error_set(error, BASE_INVALID, "pipeline, offset %zu: %s needs %s=, as in %s(%s=%g)",
+                                  name.at, row->name, row->args[i].key, row->name, row->args[i].key,
+                                  row->args[i].standard);
     return BASE_OK;
 }
 

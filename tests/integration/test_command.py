@@ -133,6 +133,18 @@ class Command(unittest.TestCase):
             self.assertLess(time.monotonic() - start, 8)
             self.assertEqual(os.listdir(tmp), [])
 
+    def test_a_loader_that_bench_cannot_use_is_told_why(self):
+        with tempfile.TemporaryDirectory() as tmp:
+            for i, (text, says) in enumerate([(None, "no such file"), ("x = 1", "defines no function loader"), ("def loader(): return [1, 2]", "a batch is int, not"),
+                                              ("import no_such_thing", r"No module named 'no_such_thing', of /\S*python\S*: it is the python3 of your PATH")]):
+                path = os.path.join(tmp, f"loader_{i}.py")
+                if text:
+                    with open(path, "w") as f:
+                        f.write(text)
+                reply = subprocess.run([MILLRACE, "bench", PHOTOS, "--seconds", "1", "--against", path], capture_output=True, text=True, timeout=60)
+                self.assertEqual(reply.returncode, 1, reply.stderr)
+                self.assertRegex(reply.stderr, f"^{path}: {says}")
+
     def test_bench_prints_its_figures(self):
         reply = subprocess.run([MILLRACE, "bench", PHOTOS, "--seconds", "1", "--json", "--against",
                                 "echo some peer images/s 10.0 cpu_s/1000 99.0"], capture_output=True, text=True, timeout=120)

@@ -54,6 +54,7 @@ struct worker_serve {
     uint32_t index_capacity;
     int count;
     bool pumping;
+    int64_t armed_ns;           /* when `wake` goes off; INT64_MAX: it is not set */
     struct base_buffer payload; /* of the frame being made */
     struct base_metric metrics[WORKER_SERVE_METRICS];
 };

@@ -59,10 +59,9 @@ struct base_metric *worker_serve_metrics(struct worker_serve *serve)
 static void arm_wake(struct worker_serve *serve)
 {
     int64_t wake_ns = worker_core_wake_ns(serve->options.core);
-    if (wake_ns == INT64_MAX) {
-        evtimer_del(serve->wake);
+    if (wake_ns >= serve->armed_ns) /* a timer that is early does no harm, and mostly it has not changed */
         return;
-    }
+    serve->armed_ns = wake_ns;
     int64_t left_ns = wake_ns - base_clock_now_ns();
     int64_t left_us = left_ns > 0 ? left_ns / 1000 + 1 : 0;
     struct timeval left = {left_us / 1000000, left_us % 1000000};
@@ -102,6 +101,7 @@ static void on_wake(evutil_socket_t fd, short what, void *context)
 {
     (void)fd, (void)what;
     struct worker_serve *serve = context;
+    serve->armed_ns = INT64_MAX;
     worker_core_tick(serve->options.core, base_clock_now_ns());
     worker_serve_pump(serve);
 }
@@ -201,6 +201,7 @@ enum base_code worker_serve_start(struct worker_serve **out, const struct worker
         return base_error_set(error, BASE_NO_MEMORY, "data port");
     }
     serve->options = *options;
+    serve->armed_ns = INT64_MAX;
     memcpy(serve->metrics, metric_table, sizeof metric_table);
     struct timeval every = {0, WORKER_SWEEP_MS * 1000};
     *out = serve;

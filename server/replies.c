@@ -440,6 +440,7 @@ Millrace__V1__DatasetInfo *server_replies_dataset(struct server_arena *arena, co
     info->state = server_arena_text(arena, server_dataset_state_name(dataset->state));
     info->error = server_arena_text(arena, dataset->error);
     info->code = dataset->index_code;
+    info->indexing = dataset->index.id != 0;
     info->items = dataset->items;
     info->bytes = dataset->bytes;
     info->skipped = dataset->skipped;

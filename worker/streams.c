@@ -298,17 +298,41 @@ static bool ordered(const Millrace__V1__WorkerOrders *orders, const uint8_t hash
     return false;
 }
 
+/* What cannot be read is of a later version, mostly: it is said, or the server would wait for a fingerprint. True: something new. */
+static bool refuse_probe(struct worker_streams *streams, const Millrace__V1__Stream *message,
+                         const struct base_error *why)
+{
+    if (message->hash.len != BASE_SHA256_BYTES || find_probe(streams, message->hash.data) ||
+        !make_room(streams))
+        return false;
+    struct probe *probe = calloc(1, sizeof *probe);
+    if (!probe)
+        return false;
+    memcpy(probe->stream.hash, message->hash.data, sizeof probe->stream.hash);
+    probe->error = *why;
+    probe->known = true;
+    streams->probes[streams->probe_count++] = probe;
+    log_refused(&probe->stream, why->text);
+    return true;
+}
+
 void worker_streams_order(struct worker_streams *streams, int64_t now_ns,
                           const Millrace__V1__WorkerOrders *orders)
 {
+    bool news = false;
     for (size_t i = 0; i < orders->n_probe; i++) {
         struct scheduler_stream stream;
-        if (read_stream(orders->probe[i], &stream, NULL) == BASE_OK)
+        struct base_error error = {0};
+        if (read_stream(orders->probe[i], &stream, &error) == BASE_OK)
             probe_of(streams, &stream);
+        else
+            news |= refuse_probe(streams, orders->probe[i], &error);
     }
     for (size_t i = 0; i < orders->n_streams; i++)
         order_stream(streams, now_ns, orders->streams[i]);
     for (const struct kit_entry *entry = streams->kits; entry; entry = entry->next)
         if (!ordered(orders, entry->kit->stream.hash))
             worker_core_stream_remove(streams->options.core, now_ns, entry->kit->stream.hash);
+    if (news) /* last: it may order again */
+        streams->options.changed(streams->options.context);
 }

@@ -73,9 +73,10 @@ static enum base_code show(const struct options *options, const char *name, Mill
                     (ProtobufCMessage **)info, error);
 }
 
+/* Nothing is being indexed: not even another version of what is ready. */
 static bool ended(const Millrace__V1__DatasetInfo *info)
 {
-    return strcmp(info->state, "indexing") != 0;
+    return strcmp(info->state, "indexing") != 0 && !info->indexing;
 }
 
 /* Workers that could serve it. */
@@ -171,11 +172,15 @@ static int run_add(const struct options *given, const char *name, const char *gi
         absolute.masks = masks;
     }
     enum base_code code = add(options, name, path, &info, &error);
-    if (code == BASE_OK && strcmp(info->state, "failed") == 0)
+    if (code == BASE_OK && ended(info) && (info->code || strcmp(info->state, "failed") == 0))
         code =
             base_error_set(&error, info->code ? (enum base_code)info->code : BASE_INVALID, "%s", info->error);
     else if (code == BASE_OK && !ended(info) && options->wait_ms > 0)
         code = base_error_set(&error, BASE_TIMEOUT, "%s is still being indexed", name);
+    else if (code == BASE_OK && ended(info) && options->masks && strcmp(info->masks, options->masks) != 0)
+        code = base_error_set(
+            &error, BASE_UNSUPPORTED,
+            "dataset %s was added without masks: the server is of a version that knows none", name);
     if (code == BASE_OK && options->common.json)
         cli_print_json(&info->base);
     else if (code == BASE_OK && !ended(info))

@@ -132,7 +132,17 @@ class Masks(unittest.TestCase):
             draw_mask(changed, (7, 7), 0)
             self.assertIn(os.path.relpath(changed, masks), cluster.cli("dataset", "verify", "seg", check=False).stdout)
             self.add(cluster, "seg", photos, masks)
-            self.assertNotEqual(cluster.cli("dataset", "show", "seg").stdout.split("version")[1].split()[0], version)
+            indexed = cluster.cli("dataset", "show", "seg").stdout
+            self.assertNotEqual(indexed.split("version")[1].split()[0], version)
+            reply = cluster.cli("dataset", "add", "seg", photos, "--masks", photos + "-none", check=False)
+            self.assertIn("has no mask", reply.stderr)
+            shown = cluster.cli("dataset", "show", "seg").stdout  # what there is stays, and so do its masks
+            self.assertEqual(shown.split("version")[1].split()[0], indexed.split("version")[1].split()[0])
+            self.assertIn(masks, shown)
+            cluster.workers[1].kill(signal.SIGSTOP)
+            reply = cluster.cli("dataset", "add", "seg", photos, "--masks", masks, "--wait-ms", "0")
+            cluster.workers[1].kill(signal.SIGCONT)
+            self.assertEqual(reply.stdout, "seg: indexing\n")  # not: the version before
         shutil.rmtree(photos)
         shutil.rmtree(masks)
 

@@ -28,6 +28,8 @@ static bool parse_port(const char *text, uint16_t *port)
 enum base_code base_address_parse(const char *text, char host[256], uint16_t *port, struct base_error *error)
 {
     const char *start = text, *colon = strrchr(text, ':'), *end = colon;
+    if (strstr(text, "://"))
+        return base_error_set(error, BASE_INVALID, "address \"%s\": host:port is needed, not a URL", text);
     if (!colon)
         return base_error_set(error, BASE_INVALID, "address \"%s\": no port, host:port is needed", text);
     if (*text == '[') {

@@ -158,7 +158,7 @@ class Python(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "this iterator is over"):
             next(first)
         del second
-        with self.assertRaisesRegex(ValueError, "epoch 2 of 2"):
+        with self.assertRaisesRegex(ValueError, "epochs=2: all of them are over"):
             iter(loader)
 
     # ---- resuming ----

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import numbers
 import operator
 import os
 import sys
@@ -113,10 +114,15 @@ class Loader:
             seed = _whole("seed", seed, 0, 2**64 - 1)
         if map is not None and not callable(map):
             raise InvalidError(f"map={map!r}: must be called with a batch")
-        if not 0.01 <= weight <= 100:
-            raise InvalidError(f"weight={weight}: must be 0.01 to 100")
-        if epochs is not None and epochs < 1:
-            raise InvalidError(f"epochs={epochs}: at least one, or None")
+        if not isinstance(weight, numbers.Real) or not 0.01 <= weight <= 100:
+            raise InvalidError(f"weight={weight!r}: must be 0.01 to 100")
+        replicas = _whole("replicas", replicas, 1, 2**31 - 1)
+        if epochs is not None:
+            epochs = _whole("epochs", epochs, 1, 2**31 - 1)
+        if rank is not None:
+            rank = _whole("rank", rank, 0, 2**31 - 1)
+        if world_size is not None:
+            world_size = _whole("world_size", world_size, 1, 2**31 - 1)
         if replicas > 1 and join != "now":
             raise InvalidError(f"join={join!r} with replicas: they might begin at different places; use join='now'")
         self._names = (fields,) if isinstance(fields, str) else tuple(fields)
@@ -213,7 +219,7 @@ class Loader:
         self._stop_active()
         epoch, position = self._begin
         if self._epochs is not None and epoch >= self._epochs:
-            raise InvalidError(f"epoch {epoch} of {self._epochs} (epochs={self._epochs})")
+            raise InvalidError(f"epochs={self._epochs}: all of them are over")
         self._go_to(job, epoch, position)
         self._begin = (epoch + 1, 0)
         made = _Epoch(self, epoch)
@@ -262,8 +268,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """States which epoch the next iter() is. The one that a loaded state stands in goes on where it stood."""
-        if epoch < 0 or (self._epochs is not None and epoch >= self._epochs):
-            raise InvalidError(f"epoch {epoch}" + (f" of {self._epochs}" if self._epochs else ""))
+        epoch = _whole("epoch", epoch, 0, 2**31 - 1 if self._epochs is None else self._epochs - 1)
         if epoch == self._begin[0]:
             return
         self._begin = (epoch, 0)
@@ -333,7 +338,7 @@ class Loader:
 
     def item(self, index: int) -> tuple[str, int, int]:
         """(path in the dataset, label, bytes) of an item."""
-        return self._need_job().item(index, self._timeout)
+        return self._need_job().item(_whole("index", index, 0, 2**63 - 1), self._timeout)
 
     def stats(self) -> dict[str, Any]:
         """Counts since the job was opened: rows, batches, bytes, seconds stalled, batches ready now, substituted and skipped rows, requests;

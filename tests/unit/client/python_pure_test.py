@@ -109,6 +109,9 @@ REFUSED = [
     (dict(replicas=2, rank=0, world_size=2, job="x", join="next"), ValueError, "replicas"),
     (dict(weight=0), ValueError, "weight"),
     (dict(weight=-1), ValueError, "weight"),
+    (dict(weight="2"), ValueError, "weight='2'"),
+    (dict(rank="0", world_size="2", job="x"), ValueError, "rank='0': must be a whole number"),
+    (dict(replicas="2"), ValueError, "replicas='2'"),
 ]
 
 # device= -> backend, the device of those where torch has current device 3, has not begun with CUDA, is not imported

@@ -165,7 +165,7 @@ static void an_unknown_name_is_told_with_those_that_are_known(void **state)
     assert_int_equal(server_datasets_remove(datasets, "photos", &error), BASE_NOT_FOUND);
     assert_string_equal(error.text, "dataset 'photos' is not registered; there is cats, dogs");
     for (int i = 0; i < 100; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "more-%d", i);
         add(name, "/data/more");
     }

@@ -17,7 +17,7 @@ extern "C" {
 #define INGEST_NAME_CHARS 300
 
 struct ingest_plan {
-    uint32_t ring, batch;
+    uint32_t ring, batch, images;              /* images: of a batch, its views counted */
     size_t in_bytes, image_bytes, label_bytes; /* of a whole batch */
     const struct ingest_tables *tables;        /* outlive the lane */
     bool stages;                               /* batches may be finished on the CPU */

@@ -22,7 +22,7 @@
 namespace
 {
 
-enum { THREADS = 256, PIXELS_A_THREAD = 16 };
+enum { THREADS = 256, PIXELS_A_THREAD = 16, GRID_MOST = 65535 /* of a grid's height */ };
 
 struct driver {
     decltype(&cuInit) init;
@@ -88,7 +88,8 @@ __global__ void images(struct ingest_work work)
     __syncthreads();
     work.tables = &tables;
     uint32_t begin = blockIdx.x * blockDim.x + threadIdx.x, stride = gridDim.x * blockDim.x;
-    ingest_any_row(&work, work.dtype, work.channels_first, blockIdx.y, begin, stride);
+    for (uint32_t image = blockIdx.y; image < ingest_images(&work); image += gridDim.y)
+        ingest_any_image(&work, work.dtype, work.channels_first, image, begin, stride);
 }
 
 __global__ void labels(struct ingest_work work)
@@ -250,7 +251,7 @@ cudaError_t take_entry(struct entry *entry, const struct ingest_plan *plan)
     if (status == cudaSuccess)
         status = cudaMalloc(&entry->place.label, plan->label_bytes);
     if (status == cudaSuccess)
-        status = cudaHostAlloc((void **)&entry->place.draws, plan->batch * sizeof *entry->place.draws,
+        status = cudaHostAlloc((void **)&entry->place.draws, plan->images * sizeof *entry->place.draws,
                                cudaHostAllocDefault);
     if (status == cudaSuccess)
         status = cudaEventCreateWithFlags(&entry->copied, cudaEventDisableTiming);
@@ -289,7 +290,7 @@ cudaError_t take_lane(struct lane *lane, const struct ingest_plan *plan)
     if (status == cudaSuccess)
         status = cudaMalloc((void **)&lane->labels, plan->batch * sizeof *lane->labels);
     if (status == cudaSuccess)
-        status = cudaMalloc((void **)&lane->draws, plan->batch * sizeof *lane->draws);
+        status = cudaMalloc((void **)&lane->draws, plan->images * sizeof *lane->draws);
     if (status == cudaSuccess)
         status = cudaMalloc((void **)&lane->tables, sizeof *lane->tables);
     if (status == cudaSuccess)
@@ -417,7 +418,7 @@ cudaError_t begin(struct lane *lane, struct entry *entry, bool measure)
 
 size_t values_of(const struct ingest_work *work)
 {
-    return (size_t)work->rows * work->height * work->width * INGEST_CHANNELS;
+    return (size_t)ingest_images(work) * work->height * work->width * INGEST_CHANNELS;
 }
 
 /* The meter first: who has waited for the batch's event finds the meter's done. */
@@ -449,7 +450,7 @@ cudaError_t copy(struct lane *lane, struct entry *entry, struct ingest_work *wor
         status = cudaMemcpyAsync(lane->labels, work->labels, work->rows * sizeof *work->labels,
                                  cudaMemcpyHostToDevice, lane->stream);
     if (status == cudaSuccess && work->draws && bytes > 0)
-        status = cudaMemcpyAsync(lane->draws, work->draws, work->rows * sizeof *work->draws,
+        status = cudaMemcpyAsync(lane->draws, work->draws, ingest_images(work) * sizeof *work->draws,
                                  cudaMemcpyHostToDevice, lane->stream);
     if (status == cudaSuccess)
         status = copied(lane, entry->copied, measure, bytes);
@@ -464,7 +465,8 @@ cudaError_t launch(struct lane *lane, const struct ingest_work *work)
 {
     uint32_t plane = work->height * work->width, part = THREADS * PIXELS_A_THREAD;
     uint32_t threads = work->classes > 32 ? THREADS : 32;
-    dim3 grid((plane + part - 1) / part, work->rows);
+    uint32_t count = ingest_images(work), high = GRID_MOST;
+    dim3 grid((plane + part - 1) / part, count < high ? count : high);
     void *args[] = {const_cast<struct ingest_work *>(work)};
     if (work->rows == 0) /* a short tail: nothing to do, and a grid of 0 is an error */
         return cudaSuccess;

@@ -6,8 +6,8 @@ static inline __attribute__((always_inline)) void pixels(const struct ingest_wor
                                                          int first)
 {
     const struct ingest_work work = *given;
-    for (uint32_t row = 0; row < work.rows; row++)
-        ingest_any_row(&work, dtype, first, row, 0, 1);
+    for (uint32_t image = 0; image < ingest_images(&work); image++)
+        ingest_any_image(&work, dtype, first, image, 0, 1);
 }
 
 static inline __attribute__((always_inline)) void layouts(const struct ingest_work *work, enum mr_dtype dtype)

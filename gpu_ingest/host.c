@@ -72,7 +72,7 @@ static bool place_init(struct ingest_place *place, const struct ingest_plan *pla
 {
     place->image = take(plan->image_bytes);
     place->label = take(plan->label_bytes);
-    place->draws = calloc(plan->batch, sizeof *place->draws);
+    place->draws = calloc(plan->images, sizeof *place->draws);
     return place->image && place->label && place->draws;
 }
 

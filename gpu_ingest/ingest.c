@@ -21,6 +21,7 @@
 #define RING_MOST 64
 #define ROWS_MOST 65535
 #define SIDE_MOST 16384
+#define VIEWS_MOST 8
 
 struct mr_device {
     const struct ingest_backend *backend;
@@ -45,7 +46,7 @@ struct mr_ingest {
     const struct ingest_backend *backend;
     void *lane;
     struct mr_finish finish;
-    uint32_t batch, height, width, ring, next;
+    uint32_t batch, views, height, width, ring, next;
     bool draws, mixes;
     void (*batch_release)(struct mr_batch *);
     struct ingest_tables tables;
@@ -152,9 +153,9 @@ static enum mr_code check_finish(const struct mr_finish *finish, struct mr_error
                                 mr_dtype_name(finish->dtype));
     if (!floats && (finish->normalizes || finish->erase_p > 0 || mixes))
         return ingest_error_set(error, MR_INVALID, "ingest: Normalize and batch ops need a float dtype");
-    if (finish->views > 1)
-        return ingest_error_set(error, MR_UNSUPPORTED, "ingest: %u views of a sample: it takes one",
-                                finish->views);
+    if (finish->views > VIEWS_MOST)
+        return ingest_error_set(error, MR_INVALID, "ingest: %u views of a sample, at most %d", finish->views,
+                                VIEWS_MOST);
     if (mixes && finish->classes == 0)
         return ingest_error_set(error, MR_INVALID, "ingest: MixUp and CutMix need the number of classes");
     return MR_OK;
@@ -203,6 +204,7 @@ static struct mr_ingest *ingest_new(struct mr_device *device, const struct mr_in
     ingest->backend = device->backend;
     ingest->finish = *options->finish;
     ingest->batch = options->batch;
+    ingest->views = ingest->finish.views > 0 ? ingest->finish.views : 1;
     ingest->height = options->height;
     ingest->width = options->width;
     ingest->ring = ring;
@@ -239,11 +241,13 @@ enum mr_code mr_ingest_create(struct mr_ingest **out, struct mr_device *device,
     struct mr_ingest *ingest = ingest_new(device, options);
     if (!ingest)
         return ingest_error_set(error, MR_NO_MEMORY, "ingest on %s: no memory", device->name);
-    size_t values = (size_t)ingest->batch * ingest->height * ingest->width * INGEST_CHANNELS;
+    uint32_t images = ingest->batch * ingest->views;
+    size_t values = (size_t)images * ingest->height * ingest->width * INGEST_CHANNELS;
     size_t labels =
         ingest->batch * (ingest->mixes ? sizeof(float) * ingest->finish.classes : sizeof(int64_t));
     struct ingest_plan plan = {.ring = ingest->ring,
                                .batch = ingest->batch,
+                               .images = images,
                                .in_bytes = values,
                                .image_bytes = values * mr_dtype_bytes(ingest->finish.dtype),
                                .label_bytes = labels,
@@ -304,18 +308,25 @@ void mr_ingest_destroy(struct mr_ingest *ingest)
 
 /* ---- submit ---- */
 
+/* As the wire carries it: [rows, height, width, 3], with several views [rows, views, height, width, 3]. */
+static bool fits(const struct mr_ingest *ingest, const struct mr_batch *batch, const struct mr_field *image)
+{
+    const int64_t *side = &image->dims[image->rank - 3];
+    return image->dtype == MR_U8 && image->rank == (ingest->views > 1 ? 5 : 4) &&
+           image->dims[0] == batch->rows && (ingest->views == 1 || image->dims[1] == ingest->views) &&
+           side[0] == ingest->height && side[1] == ingest->width && side[2] == INGEST_CHANNELS;
+}
+
 static enum mr_code check_batch(const struct mr_ingest *ingest, const struct mr_batch *batch,
                                 struct mr_error *error)
 {
     const struct mr_field *image = mr_batch_field(batch, "image"), *label = mr_batch_field(batch, "label");
-    if (!image || image->dtype != MR_U8 || image->rank != 4 || image->dims[0] != batch->rows ||
-        image->dims[1] != ingest->height || image->dims[2] != ingest->width ||
-        image->dims[3] != INGEST_CHANNELS)
-        return ingest_error_set(
-            error, MR_INVALID,
-            "ingest: a batch needs the field image, uint8 [%u,%u,%u,3], as the wire carries it "
-            "(apply_finish 0)",
-            batch->rows, ingest->height, ingest->width);
+    if (!image || image->rank < 4 || !fits(ingest, batch, image))
+        return ingest_error_set(error, MR_INVALID,
+                                "ingest: a batch needs the field image, uint8 [%u,%u,%u,3] (with several "
+                                "views [%u,%u,...]), as the "
+                                "wire carries it (apply_finish 0)",
+                                batch->rows, ingest->height, ingest->width, batch->rows, ingest->views);
     if (label && (label->dtype != MR_I64 || label->rank != 1 || label->dims[0] != batch->rows))
         return ingest_error_set(error, MR_INVALID, "ingest: the field label is not int64 [%u]", batch->rows);
     if (batch->rows > ingest->batch)
@@ -357,7 +368,8 @@ static void describe(struct entry *entry, const struct mr_batch *batch, struct i
     public->image.data = place.image;
     public->image.bytes = image->bytes * mr_dtype_bytes(ingest->finish.dtype);
     if (ingest->finish.channels_first)
-        memcpy(&public->image.dims[1], (int64_t[]){INGEST_CHANNELS, height, width}, 3 * sizeof(int64_t));
+        memcpy(&public->image.dims[image->rank - 3], (int64_t[]){INGEST_CHANNELS, height, width},
+               3 * sizeof(int64_t));
     if (!label)
         return;
     public->label = *label;
@@ -430,6 +442,7 @@ static enum mr_code queue(struct entry *entry, const struct mr_batch *batch, str
                                .tables = &ingest->tables,
                                .draws = ingest->draws ? place.draws : NULL,
                                .rows = batch->rows,
+                               .views = ingest->views,
                                .height = ingest->height,
                                .width = ingest->width,
                                .classes = ingest->mixes ? ingest->finish.classes : 0,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is computed, of a row of a batch and of a label: the same source for the host and for CUDA, so that what is proved on a
+ * What is computed, of an image of a batch and of a label: the same source for the host and for CUDA, so that what is proved on a
  * CPU holds on a GPU. All is + and * of float32, which IEEE 754 fixes (no contraction: -ffp-contract=off, --fmad=false): both
  * backends give the same bits.
  *
@@ -30,13 +30,13 @@ struct ingest_tables {
 /* One batch. Pointers are of the memory that the code runs on. */
 struct ingest_work {
     const struct ingest_tables *tables;
-    const uint8_t *in; /* rows * height * width * 3 */
+    const uint8_t *in; /* rows * views * height * width * 3 */
     void *image;
     const int64_t *labels;           /* NULL: not sent */
     void *label;                     /* i64, with `classes` f32 */
-    const struct mr_row_draw *draws; /* NULL: nothing is erased or mixed */
+    const struct mr_row_draw *draws; /* of each image, row * views + view; NULL: nothing is erased or mixed */
     struct mr_batch_draw draw;
-    uint32_t rows, height, width;
+    uint32_t rows, views, height, width;
     uint32_t classes; /* 0: labels stay as they are */
     enum mr_dtype dtype;
     int channels_first;
@@ -110,17 +110,17 @@ INGEST_BOTH void ingest_put(void *out, enum mr_dtype dtype, size_t at, uint32_t 
         ((uint16_t *)out)[at] = (uint16_t)bits;
 }
 
-/* Where a row's values go. */
+/* Where an image's values go. */
 struct ingest_out {
     void *image;
-    size_t begin;          /* of the row */
+    size_t begin;          /* of the image */
     size_t pixel, channel; /* steps to the next one */
 };
 
-INGEST_BOTH struct ingest_out ingest_out(const struct ingest_work *work, int first, uint32_t row)
+INGEST_BOTH struct ingest_out ingest_out(const struct ingest_work *work, int first, uint32_t image)
 {
     size_t plane = (size_t)work->height * work->width;
-    struct ingest_out out = {work->image, row * plane * INGEST_CHANNELS, 1, plane};
+    struct ingest_out out = {work->image, image * plane * INGEST_CHANNELS, 1, plane};
     if (!first) {
         out.pixel = INGEST_CHANNELS;
         out.channel = 1;
@@ -128,21 +128,21 @@ INGEST_BOTH struct ingest_out ingest_out(const struct ingest_work *work, int fir
     return out;
 }
 
-INGEST_BOTH const uint8_t *ingest_in(const struct ingest_work *work, uint32_t row)
+INGEST_BOTH const uint8_t *ingest_in(const struct ingest_work *work, uint32_t image)
 {
-    return work->in + (size_t)row * work->height * work->width * INGEST_CHANNELS;
+    return work->in + (size_t)image * work->height * work->width * INGEST_CHANNELS;
 }
 
 /*
- * Finish ops alone, of every `stride`-th pixel of a row from `begin` on: a thread's share on a GPU, all of them on the host.
+ * Finish ops alone, of every `stride`-th pixel of an image from `begin` on: a thread's share on a GPU, all of them on the host.
  * dtype and layout are parameters so that the host's loops have them as constants.
  */
-INGEST_BOTH void ingest_row(const struct ingest_work *work, enum mr_dtype dtype, int first, uint32_t row,
-                            uint32_t begin, uint32_t stride)
+INGEST_BOTH void ingest_image(const struct ingest_work *work, enum mr_dtype dtype, int first, uint32_t image,
+                              uint32_t begin, uint32_t stride)
 {
     const struct ingest_tables *tables = work->tables;
-    struct ingest_out out = ingest_out(work, first, row);
-    const uint8_t *in = ingest_in(work, row);
+    struct ingest_out out = ingest_out(work, first, image);
+    const uint8_t *in = ingest_in(work, image);
     uint32_t plane = work->height * work->width;
     for (uint32_t pixel = begin; pixel < plane; pixel += stride) {
         const uint8_t *from = in + (size_t)pixel * INGEST_CHANNELS;
@@ -170,15 +170,15 @@ INGEST_BOTH uint32_t ingest_bits(const struct ingest_tables *tables, const uint8
 }
 
 /* Finish and batch ops, likewise. */
-INGEST_BOTH void ingest_row_drawn(const struct ingest_work *work, enum mr_dtype dtype, int first,
-                                  uint32_t row, uint32_t begin, uint32_t stride)
+INGEST_BOTH void ingest_image_drawn(const struct ingest_work *work, enum mr_dtype dtype, int first,
+                                    uint32_t image, uint32_t begin, uint32_t stride)
 {
     const struct ingest_tables *tables = work->tables;
     const struct mr_batch_draw draw = work->draw;
-    const struct mr_row_draw own = work->draws[row], other = work->draws[own.partner];
-    const uint8_t *own_in = ingest_in(work, row), *other_in = ingest_in(work, (uint32_t)own.partner);
-    struct ingest_out out = ingest_out(work, first, row);
-    enum mr_mix mix = own.partner == (int32_t)row ? MR_MIX_NONE : draw.mix;
+    const struct mr_row_draw own = work->draws[image], other = work->draws[own.partner];
+    const uint8_t *own_in = ingest_in(work, image), *other_in = ingest_in(work, (uint32_t)own.partner);
+    struct ingest_out out = ingest_out(work, first, image);
+    enum mr_mix mix = own.partner == (int32_t)image ? MR_MIX_NONE : draw.mix;
     uint32_t plane = work->height * work->width;
     for (uint32_t pixel = begin; pixel < plane; pixel += stride) {
         int32_t y = (int32_t)(pixel / work->width), x = (int32_t)(pixel % work->width);
@@ -198,15 +198,15 @@ INGEST_BOTH void ingest_row_drawn(const struct ingest_work *work, enum mr_dtype 
     }
 }
 
-/* MixUp of two rows of which nothing is erased. */
-INGEST_BOTH void ingest_row_mixed(const struct ingest_work *work, enum mr_dtype dtype, int first,
-                                  uint32_t row, uint32_t begin, uint32_t stride)
+/* MixUp of two images of which nothing is erased. */
+INGEST_BOTH void ingest_image_mixed(const struct ingest_work *work, enum mr_dtype dtype, int first,
+                                    uint32_t image, uint32_t begin, uint32_t stride)
 {
     const struct ingest_tables *tables = work->tables;
     const float share = work->draw.share, partner_share = work->draw.partner_share;
-    const uint8_t *own_in = ingest_in(work, row);
-    const uint8_t *other_in = ingest_in(work, (uint32_t)work->draws[row].partner);
-    struct ingest_out out = ingest_out(work, first, row);
+    const uint8_t *own_in = ingest_in(work, image);
+    const uint8_t *other_in = ingest_in(work, (uint32_t)work->draws[image].partner);
+    struct ingest_out out = ingest_out(work, first, image);
     uint32_t plane = work->height * work->width;
     for (uint32_t pixel = begin; pixel < plane; pixel += stride) {
         size_t place = (size_t)pixel * INGEST_CHANNELS, at = out.begin + pixel * out.pixel;
@@ -218,20 +218,25 @@ INGEST_BOTH void ingest_row_mixed(const struct ingest_work *work, enum mr_dtype 
     }
 }
 
-/* A row, by the quickest of the three that does. */
-INGEST_BOTH void ingest_any_row(const struct ingest_work *work, enum mr_dtype dtype, int first, uint32_t row,
-                                uint32_t begin, uint32_t stride)
+/* An image, by the quickest of the three that does. */
+INGEST_BOTH void ingest_any_image(const struct ingest_work *work, enum mr_dtype dtype, int first,
+                                  uint32_t image, uint32_t begin, uint32_t stride)
 {
-    uint32_t partner = work->draws ? (uint32_t)work->draws[row].partner : row;
-    int mixed = partner != row && work->draw.mix != MR_MIX_NONE;
+    uint32_t partner = work->draws ? (uint32_t)work->draws[image].partner : image;
+    int mixed = partner != image && work->draw.mix != MR_MIX_NONE;
     int erased = work->draws &&
-                 (work->draws[row].erased.height > 0 || (mixed && work->draws[partner].erased.height > 0));
+                 (work->draws[image].erased.height > 0 || (mixed && work->draws[partner].erased.height > 0));
     if (!mixed && !erased)
-        ingest_row(work, dtype, first, row, begin, stride);
+        ingest_image(work, dtype, first, image, begin, stride);
     else if (!erased && work->draw.mix == MR_MIX_UP)
-        ingest_row_mixed(work, dtype, first, row, begin, stride);
+        ingest_image_mixed(work, dtype, first, image, begin, stride);
     else
-        ingest_row_drawn(work, dtype, first, row, begin, stride);
+        ingest_image_drawn(work, dtype, first, image, begin, stride);
+}
+
+INGEST_BOTH uint32_t ingest_images(const struct ingest_work *work)
+{
+    return work->rows * work->views;
 }
 
 /* ---- labels ---- */
@@ -249,7 +254,7 @@ INGEST_BOTH void ingest_label(const struct ingest_work *work, uint32_t row, uint
         return;
     }
     float made = ingest_one_hot(work->labels[row], at);
-    uint32_t partner = (uint32_t)work->draws[row].partner;
+    uint32_t partner = (uint32_t)work->draws[row * work->views].partner / work->views; /* of all its views */
     if (work->draw.mix != MR_MIX_NONE && partner != row) {
         made = made * work->draw.share;
         made = made + ingest_one_hot(work->labels[partner], at) * work->draw.partner_share;

@@ -194,6 +194,17 @@ class Device(test_python.Python):
             for dtype in ("float32", "float16", "bfloat16"):
                 self.same(1, transforms=plain + ops, dtype=dtype, options=None)
 
+    def test_same_bits_of_views(self):
+        for dtype in (None, "uint8", "bfloat16"):
+            for layout in (None, "NHWC", "NCHW"):
+                self.assertEqual(self.same(1, dtype=dtype, layout=layout, views=2), 8)
+        drawn = ["RandomResizedCrop(size=32)", "ToDtype", "Normalize", ("RandomErasing", {"p": 0.7})]
+        for ops in (drawn, drawn + ["MixUp"], drawn + ["CutMix"]):
+            for finish in ("client", "gpu")[:1 + CUDA]:
+                self.same(1, transforms=ops, dtype=None, options=None, views=3, finish=finish, fields=("image", "label"))
+        images, _ = next(iter(self.loader(dtype=None, views=2)))
+        self.assertEqual((images.shape, images.dtype), ((8, 2, 3, SIZE, SIZE), "float32"))
+
     def test_same_bits_of_every_tail(self):
         last = set()
         for tail, dtype in (("drop", None), ("pad", None), ("exact", None), ("exact", "uint8")):
@@ -639,8 +650,6 @@ loader.close()
                                ("is no GPU", dict(device=None, finish="gpu")), ("is no GPU", dict(device="host", finish="gpu")), ("finish='fast'", dict(finish="fast"))):
             with self.assertRaisesRegex(errors.InvalidError, words):
                 self.loader(**changes)
-        with self.assertRaisesRegex(errors.UnsupportedError, "one view"):
-            self.loader(views=2)
         if not millrace._core.has_cuda:
             with self.assertRaisesRegex(errors.UnsupportedError, "CUDA is not in this build"):
                 self.loader(device="cuda:0")

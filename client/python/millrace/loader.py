@@ -11,7 +11,7 @@ import weakref
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 from . import _core, batch as _batch, device as _device, launch, recipe, wrappers
-from .errors import ClosedError, ConflictError, InvalidError, UnsupportedError
+from .errors import ClosedError, ConflictError, InvalidError
 
 _SAMPLERS = {None: 0, True: 1, False: 2}
 _JOINS = {"now": 0, "next": 1, "partial": 2}
@@ -137,8 +137,6 @@ class Loader:
         if self._device.ingests and "image" not in self._names:
             raise InvalidError(f"device={self._device.name!r}: brings images there, and fields={self._names} has none")
         where = _choice("finish", finish, _FINISHES)
-        if views > 1 and self._device.ingests:
-            raise UnsupportedError(f"views={views} with device={self._device.name!r}: one view of a sample goes to a device")
         if finish == "gpu" and not self._device.name.startswith("cuda"):
             raise InvalidError(f"finish='gpu': device={self._device.name!r} is no GPU, batches are finished by this process")
         if self._device.name.startswith("cuda") and arrays == "numpy":

@@ -213,14 +213,16 @@ static enum mr_code create(struct python_ring *ring, const struct mr_batch *batc
                            struct mr_ingest **ingest, struct mr_error *error)
 {
     const struct mr_field *image = mr_batch_field(batch, "image");
-    if (!image || image->rank != 4)
-        return say(error, MR_UNSUPPORTED, "device: batches have no images, or several views of each");
+    if (!image || image->rank < 4)
+        return say(error, MR_UNSUPPORTED, "device: batches have no images");
+    struct mr_finish finish = ring->finish;
+    finish.views = image->rank > 4 ? (uint32_t)image->dims[1] : 1; /* also where nothing is finished */
     struct mr_ingest_options options = {
         .size = sizeof options,
-        .finish = &ring->finish,
+        .finish = &finish,
         .batch = ring->options.rows,
-        .height = (uint32_t)image->dims[1],
-        .width = (uint32_t)image->dims[2],
+        .height = (uint32_t)image->dims[image->rank - 3],
+        .width = (uint32_t)image->dims[image->rank - 2],
         .ring = alone ? 1 : ring->options.entries,
         .where = alone ? place_of(ring) : ring->options.where,
         .batch_release = alone ? NULL : mr_batch_release,

@@ -86,7 +86,7 @@ struct mr_ingest_options {
     size_t size;
     const struct mr_finish *finish; /* mr_job_finish's, or one's own */
     uint32_t batch;                 /* rows of a batch, at most */
-    uint32_t height, width;         /* of the field "image" */
+    uint32_t height, width;         /* of the field "image"; its views are `finish`'s */
     uint32_t ring;                  /* device batches; 0: 3 */
     enum mr_finish_where
         where; /* not GPU: two finished batches of pinned memory, given back if the GPU is chosen */
@@ -95,7 +95,7 @@ struct mr_ingest_options {
     void (*batch_release)(struct mr_batch *batch);
 };
 
-/* The device must live longer. MR_NO_MEMORY says how much was asked for; MR_UNSUPPORTED: several views of a sample. */
+/* The device must live longer. MR_NO_MEMORY says how much was asked for. */
 MR_API enum mr_code mr_ingest_create(struct mr_ingest **ingest, struct mr_device *device,
                                      const struct mr_ingest_options *options, struct mr_error *error);
 /* Waits for what is under way, also on the streams given to mr_ingest_release. Its batches must not be used any more. NULL
@@ -103,7 +103,8 @@ MR_API enum mr_code mr_ingest_create(struct mr_ingest **ingest, struct mr_device
 MR_API void mr_ingest_destroy(struct mr_ingest *ingest);
 
 struct mr_device_batch {
-    struct mr_field image; /* data: memory of the device; dims as the layout says */
+    struct mr_field
+        image; /* data: memory of the device; dims as the layout says, with several views [rows, views, ...] */
     struct mr_field
         label; /* i64 [rows], or f32 [rows, classes] where the pipeline mixes; name NULL: not sent */
     uint32_t rows, valid_rows; /* these and what follows: as in the mr_batch, copied; host memory */

@@ -124,8 +124,11 @@ static void load_job(void *context, const struct store_job *from)
         millrace__v1__job_open__unpack(NULL, from->record_size, (const uint8_t *)from->record);
     if (!open)
         base_error_set(&error, BASE_CORRUPT, "its record does not parse");
-    if (!open || load_open(loading, from, open, &error))
+    enum base_code code = open ? load_open(loading, from, open, &error) : error.code;
+    if (code)
         report("job", from->id, &error);
+    if (code == BASE_NOT_FOUND) /* or each start would report it again */
+        store_job_remove(loading->server->store, from->id, NULL);
     if (open)
         millrace__v1__job_open__free_unpacked(open, NULL);
 }

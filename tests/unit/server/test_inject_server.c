@@ -186,6 +186,20 @@ static void an_open_is_answered_when_it_is_stored(void **state)
     assert_int_equal(stored_jobs(), 0); /* or the heir would wait for it */
 }
 
+/* Its record stayed for ever, and each start of a server reported it. */
+static void a_job_of_a_dataset_that_is_gone_is_forgotten(void **state)
+{
+    (void)state;
+    assert_int_equal(ask(server_jobs_handlers, JOBS_OPEN, open_of(), 0).code, BASE_OK);
+    server_close(&server);
+    assert_int_equal(server_open(&server, folder, 60000, NULL), BASE_OK);
+    assert_int_equal(stored_jobs(), 1);
+    assert_int_equal(server_datasets_remove(server.datasets, "photos", NULL), BASE_OK);
+    server_close(&server);
+    assert_int_equal(server_open(&server, folder, 60000, NULL), BASE_OK);
+    assert_int_equal(stored_jobs(), 0);
+}
+
 static void see_bad(void *context, const struct store_bad_item *bad)
 {
     *(uint64_t *)context = bad->item;
@@ -327,6 +341,7 @@ int main(void)
 {
     base_log_start("test", -1, BASE_LOG_ERROR);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_job_of_a_dataset_that_is_gone_is_forgotten, setup, teardown),
         cmocka_unit_test_setup_teardown(an_open_is_answered_when_it_is_stored, setup, teardown),
         cmocka_unit_test_setup_teardown(bad_items_are_asked_for_again, setup, teardown),
         cmocka_unit_test(memory_runs_out),

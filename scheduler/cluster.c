@@ -48,7 +48,6 @@ enum base_code scheduler_cluster_create(struct scheduler_cluster **cluster,
     cluster_list_init(&made->moved_jobs);
     cluster_list_init(&made->woken_members);
     cluster_list_init(&made->woken_jobs);
-    made->votes = 1;
     made->step_work = STEP_WORK;
     made->retry_ns = CLUSTER_NEVER_NS;
     made->revision = made->options.first_revision;

@@ -21,7 +21,6 @@ void cluster_candidate_mark(struct scheduler_cluster *cluster, struct cluster_ca
 
 void cluster_candidate_mark_sought(struct scheduler_cluster *cluster)
 {
-    cluster->votes++;
     for (int i = 0; i < cluster->candidate_count; i++)
         if (cluster->candidates[i]->sought)
             cluster_candidate_mark(cluster, cluster->candidates[i]);
@@ -36,6 +35,48 @@ struct cluster_candidate *cluster_candidate_find(const struct scheduler_cluster 
 {
     return cluster_index_find(&cluster->by_key, cluster_hash_bytes(key), same_key, key);
 }
+
+/* ---- votes ---- */
+
+static struct cluster_print *print_at(const struct cluster_candidate *candidate, uint8_t print)
+{
+    return print < CLUSTER_PRINT_FIRST ? NULL : &candidate->prints[print - CLUSTER_PRINT_FIRST];
+}
+
+enum { WEIGHT_PARTS = 1024, WEIGHT_MOST = 1 << 20 };
+
+static uint64_t weight_of(const struct cluster_seat *seat)
+{
+    double parts =
+        seat->weight < WEIGHT_MOST ? seat->weight * WEIGHT_PARTS : (double)WEIGHT_MOST * WEIGHT_PARTS;
+    return parts > 1 ? (uint64_t)parts : 1; /* who votes weighs something */
+}
+
+static void vote(const struct scheduler_cluster *cluster, struct cluster_candidate *candidate, int at,
+                 int sign)
+{
+    const struct cluster_seat *seat = &cluster->seats[at];
+    uint8_t print = candidate->print[at];
+    if (seat->state != SCHEDULER_WORKER_READY || !cluster_bit(candidate->version->eligible, at))
+        return;
+    candidate->eligible += sign;
+    candidate->silent += print == CLUSTER_PRINT_NONE ? sign : 0;
+    if (print < CLUSTER_PRINT_FIRST)
+        return;
+    candidate->made += sign;
+    uint64_t weight = weight_of(seat);
+    print_at(candidate, print)->weight += sign > 0 ? weight : -weight;
+}
+
+void cluster_candidate_votes(struct scheduler_cluster *cluster, int seat,
+                             const struct cluster_version *version, int sign)
+{
+    for (int i = 0; i < cluster->candidate_count; i++)
+        if (!version || cluster->candidates[i]->version == version)
+            vote(cluster, cluster->candidates[i], seat, sign);
+}
+
+/* ---- candidates ---- */
 
 /* Workers that can read the dataset learn that there is something to probe, or no longer. */
 static void touch_readers(struct scheduler_cluster *cluster, const struct cluster_candidate *candidate)
@@ -73,6 +114,8 @@ enum base_code cluster_candidate_get(struct scheduler_cluster *cluster, const st
     made->timer.kind = CLUSTER_TIMER_CANDIDATE;
     made->timer.owner = made;
     cluster_list_init(&made->jobs);
+    for (int i = 0; i < cluster->seat_count; i++)
+        vote(cluster, made, i, 1);
     cluster_index_put(&cluster->by_key, cluster_hash_bytes(wanted->hash), made);
     cluster->candidates[cluster->candidate_count++] = made;
     cluster_candidate_mark(cluster, made);
@@ -129,11 +172,6 @@ void cluster_candidate_settle(struct scheduler_cluster *cluster, struct cluster_
 
 /* ---- fingerprints ---- */
 
-static struct cluster_print *print_at(const struct cluster_candidate *candidate, uint8_t print)
-{
-    return print < CLUSTER_PRINT_FIRST ? NULL : &candidate->prints[print - CLUSTER_PRINT_FIRST];
-}
-
 static int find_print(const struct cluster_candidate *candidate, const uint8_t *fingerprint)
 {
     for (int i = 0; i < candidate->print_count; i++)
@@ -156,7 +194,6 @@ uint8_t cluster_candidate_print(struct cluster_candidate *candidate, const uint8
         }
         candidate->prints[at] = (struct cluster_print){0};
         memcpy(candidate->prints[at].fingerprint, fingerprint, sizeof candidate->prints[at].fingerprint);
-        candidate->counted = 0;
     }
     candidate->prints[at].users++;
     return (uint8_t)(CLUSTER_PRINT_FIRST + at);
@@ -166,6 +203,15 @@ void cluster_candidate_release(struct cluster_candidate *candidate, uint8_t prin
 {
     if (print >= CLUSTER_PRINT_FIRST)
         print_at(candidate, print)->users--;
+}
+
+static void set_print(const struct scheduler_cluster *cluster, struct cluster_candidate *candidate, int seat,
+                      uint8_t print)
+{
+    vote(cluster, candidate, seat, -1);
+    cluster_candidate_release(candidate, candidate->print[seat]);
+    candidate->print[seat] = print;
+    vote(cluster, candidate, seat, 1);
 }
 
 static void note_failure(struct cluster_candidate *candidate, uint64_t worker, const char *error)
@@ -201,8 +247,7 @@ bool cluster_candidate_take(struct scheduler_cluster *cluster, struct cluster_me
                                                : NULL);
     if (now == before)
         return true;
-    cluster_candidate_release(candidate, before);
-    candidate->print[member->seat] = now;
+    set_print(cluster, candidate, member->seat, now);
     if (!failed && candidate->first_print_ns == CLUSTER_NEVER_NS)
         candidate->first_print_ns = cluster->now_ns;
     cluster_candidate_mark(cluster, candidate);
@@ -214,56 +259,22 @@ void cluster_candidate_forget(struct scheduler_cluster *cluster, const struct cl
 {
     for (int i = 0; i < cluster->candidate_count; i++) {
         struct cluster_candidate *candidate = cluster->candidates[i];
-        cluster_candidate_release(candidate, candidate->print[member->seat]);
-        candidate->print[member->seat] = CLUSTER_PRINT_NONE;
+        set_print(cluster, candidate, member->seat, CLUSTER_PRINT_NONE);
         note_failure(candidate, member->view.id, NULL);
     }
 }
 
 /* ---- which one ---- */
 
-static void vote(struct cluster_candidate *candidate, const struct cluster_seat *seat, uint8_t print)
-{
-    struct cluster_print *choice = print_at(candidate, print);
-    candidate->eligible++;
-    candidate->silent += print == CLUSTER_PRINT_NONE;
-    if (!choice)
-        return;
-    candidate->made++;
-    if (choice->weight == 0 || seat->id < choice->lowest)
-        choice->lowest = seat->id;
-    choice->weight += seat->weight;
-}
-
-void cluster_candidate_count(const struct scheduler_cluster *cluster, struct cluster_candidate *candidate)
-{
-    if (candidate->counted == cluster->votes)
-        return;
-    candidate->counted = cluster->votes;
-    candidate->live = candidate->eligible = candidate->silent = candidate->made = 0;
-    for (int i = 0; i < candidate->print_count; i++)
-        candidate->prints[i].weight = 0;
-    for (int i = 0; i < cluster->seat_count; i++) {
-        if (cluster->seats[i].state != SCHEDULER_WORKER_READY)
-            continue;
-        candidate->live++;
-        if (cluster_bit(candidate->version->eligible, i))
-            vote(candidate, &cluster->seats[i], candidate->print[i]);
-    }
-}
-
 bool cluster_candidate_settled(const struct scheduler_cluster *cluster, struct cluster_candidate *candidate)
 {
-    cluster_candidate_count(cluster, candidate);
     return candidate->made > 0 &&
            (candidate->silent == 0 || cluster->now_ns >= settled_ns(cluster, candidate));
 }
 
-bool cluster_fingerprint_offered(const struct scheduler_cluster *cluster, struct cluster_candidate *candidate,
-                                 const uint8_t *fingerprint)
+bool cluster_fingerprint_offered(const struct cluster_candidate *candidate, const uint8_t *fingerprint)
 {
     int at = find_print(candidate, fingerprint);
-    cluster_candidate_count(cluster, candidate);
     return at >= 0 && candidate->prints[at].weight > 0;
 }
 
@@ -275,12 +286,25 @@ static bool choose_being_read(const struct scheduler_cluster *cluster, struct cl
         const struct cluster_stream *stream = cluster->streams[i];
         const uint8_t *bits = stream->view.identity.fingerprint;
         if (stream->candidate != candidate || stream->view.jobs <= most ||
-            !cluster_fingerprint_offered(cluster, candidate, bits))
+            !cluster_fingerprint_offered(candidate, bits))
             continue;
         most = stream->view.jobs;
         memcpy(fingerprint, bits, sizeof stream->view.identity.fingerprint);
     }
     return most > 0;
+}
+
+/* Ties go to the lowest worker. */
+static uint64_t lowest_voter(const struct scheduler_cluster *cluster,
+                             const struct cluster_candidate *candidate, const struct cluster_print *print)
+{
+    uint64_t lowest = UINT64_MAX;
+    for (int i = 0; i < cluster->seat_count; i++)
+        if (candidate->print[i] >= CLUSTER_PRINT_FIRST && print_at(candidate, candidate->print[i]) == print &&
+            cluster->seats[i].state == SCHEDULER_WORKER_READY &&
+            cluster_bit(candidate->version->eligible, i) && cluster->seats[i].id < lowest)
+            lowest = cluster->seats[i].id;
+    return lowest;
 }
 
 bool cluster_fingerprint_choose(const struct scheduler_cluster *cluster, struct cluster_candidate *candidate,
@@ -296,7 +320,7 @@ bool cluster_fingerprint_choose(const struct scheduler_cluster *cluster, struct 
         if (print->users > 0 && print->weight > 0 &&
             (!best || print->weight > best->weight ||
              (print->weight == best->weight &&
-              print->lowest < best->lowest))) /* ties go to the lowest worker */
+              lowest_voter(cluster, candidate, print) < lowest_voter(cluster, candidate, best))))
             best = print;
     }
     if (best)

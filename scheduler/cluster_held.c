@@ -52,7 +52,9 @@ static void set_eligible(struct scheduler_cluster *cluster, const struct cluster
 {
     if (cluster_bit(version->eligible, member->seat) == eligible)
         return;
+    cluster_candidate_votes(cluster, member->seat, version, -1);
     cluster_bit_set(version->eligible, member->seat, eligible);
+    cluster_candidate_votes(cluster, member->seat, version, 1);
     version->eligible_count += eligible ? 1 : -1;
     if (eligible && version->eligible_count == 1)
         tell_first_holder(cluster, member);

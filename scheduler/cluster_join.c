@@ -86,7 +86,7 @@ static bool choose_fingerprint(const struct scheduler_cluster *cluster, const st
                                struct cluster_candidate *candidate, uint8_t *fingerprint)
 {
     const uint8_t *asked = job->has_pin ? job->pin : job->has_resume ? job->resume.fingerprint : NULL;
-    if (asked && cluster_fingerprint_offered(cluster, candidate, asked)) {
+    if (asked && cluster_fingerprint_offered(candidate, asked)) {
         memcpy(fingerprint, asked, sizeof job->pin);
         return true;
     }
@@ -289,12 +289,11 @@ static void say_preparing(const struct scheduler_cluster *cluster, const struct 
         say(words, "waits: the server keeps as many streams as it can");
         return;
     }
-    cluster_candidate_count(cluster, candidate);
-    if (candidate->live == 0)
+    if (cluster->ready_count == 0)
         say(words, "waits for a worker: none is ready");
     else if (candidate->eligible == 0)
         say(words, "waits for a worker that can read %s (version %s): none of %d can", job->dataset, version,
-            candidate->live);
+            cluster->ready_count);
     else if (candidate->silent > 0 || candidate->made > 0)
         say(words, "waits for the fingerprints of %d of %d workers", candidate->silent, candidate->eligible);
     else

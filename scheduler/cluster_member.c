@@ -57,9 +57,19 @@ void cluster_member_destroy(struct cluster_member *member)
 
 void cluster_member_weigh(struct scheduler_cluster *cluster, struct cluster_member *member)
 {
+    cluster_candidate_votes(cluster, member->seat, NULL, -1);
     cluster->seats[member->seat].weight = member->view.weight * member->load.factor;
-    cluster->votes++;
+    cluster_candidate_votes(cluster, member->seat, NULL, 1);
     cluster_plan_worker(cluster, member->seat, true);
+}
+
+static void set_seat(struct scheduler_cluster *cluster, int seat, int state)
+{
+    cluster_candidate_votes(cluster, seat, NULL, -1);
+    cluster->ready_count -= cluster->seats[seat].state == SCHEDULER_WORKER_READY;
+    cluster->seats[seat].state = (uint8_t)state;
+    cluster->ready_count += cluster->seats[seat].state == SCHEDULER_WORKER_READY;
+    cluster_candidate_votes(cluster, seat, NULL, 1);
 }
 
 /* What it says of what it can make and whether it does has changed. */
@@ -81,7 +91,7 @@ static void remove_member(struct scheduler_cluster *cluster, struct cluster_memb
 {
     int at = lower_bound(cluster, member->view.id), seat = member->seat;
     forget_said(cluster, member);
-    cluster->seats[seat].state = CLUSTER_SEAT_FREE;
+    set_seat(cluster, seat, CLUSTER_SEAT_FREE);
     changed(cluster, member);
     cluster_timer_set(cluster, &member->timer, CLUSTER_NEVER_NS);
     cluster_list_remove(&member->woken);
@@ -217,7 +227,7 @@ static void set_state(struct scheduler_cluster *cluster, struct cluster_member *
         return;
     cluster_line(cluster, "worker %" PRIu64 " is %s", member->view.id, scheduler_worker_state_name(state));
     member->view.state = state;
-    cluster->seats[member->seat].state = (uint8_t)state;
+    set_seat(cluster, member->seat, state);
     changed(cluster, member);
 }
 

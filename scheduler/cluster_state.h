@@ -139,8 +139,7 @@ enum { CLUSTER_PRINT_NONE, CLUSTER_PRINT_FAILED, CLUSTER_PRINT_FIRST, CLUSTER_PR
 struct cluster_print {
     uint8_t fingerprint[16];
     int users;       /* workers and streams; 0: to be used for another */
-    double weight;   /* of the workers that vote for it */
-    uint64_t lowest; /* id of these */
+    uint64_t weight; /* of the workers that vote for it, in parts that add up exactly */
 };
 
 struct cluster_candidate {
@@ -155,10 +154,8 @@ struct cluster_candidate {
     struct cluster_timer timer;
     uint64_t failed_worker; /* the last that could not make it, and why; 0: none */
     char failed_error[CLUSTER_ERROR_CHARS];
-    /* what its workers say, counted when `counted` was the cluster's votes */
-    uint64_t counted;
-    int live, eligible, silent,
-        made; /* READY workers: all, that read the dataset, that have no print, that have one */
+    int eligible, silent,
+        made; /* READY workers: that read the dataset; of these: without a print, with one */
     struct cluster_print *prints; /* from CLUSTER_PRINT_FIRST on */
     int print_count;
     uint8_t print[CLUSTER_SEATS]; /* by seat */
@@ -240,7 +237,7 @@ struct scheduler_cluster {
     uint64_t revision;
     int step_work;                   /* what one step does of settling, about in ns */
     int first_cost;                  /* of new streams first plans, not yet counted as work of the step */
-    uint64_t votes;                  /* rises with whatever a candidate's counts depend on */
+    int ready_count;                 /* workers */
     int64_t cursors_ns;              /* when moved jobs are stored at the earliest */
     int64_t balance_ns;              /* when loads are compared next */
     uint32_t plan_floor;             /* no new stream's versions begin below */
@@ -342,11 +339,13 @@ void cluster_candidate_forget(struct scheduler_cluster *cluster, const struct cl
 uint8_t cluster_candidate_print(struct cluster_candidate *candidate, const uint8_t *fingerprint);
 void cluster_candidate_release(struct cluster_candidate *candidate, uint8_t print);
 /* Counts anew if need be. */
-void cluster_candidate_count(const struct scheduler_cluster *cluster, struct cluster_candidate *candidate);
+/* A seat's votes are taken back before its state, its weight or what it may read changes, and counted after that.
+ * version NULL: those of all candidates. */
+void cluster_candidate_votes(struct scheduler_cluster *cluster, int seat,
+                             const struct cluster_version *version, int sign);
 /* All workers that can have told their fingerprint have, or the first of them long ago. */
 bool cluster_candidate_settled(const struct scheduler_cluster *cluster, struct cluster_candidate *candidate);
-bool cluster_fingerprint_offered(const struct scheduler_cluster *cluster, struct cluster_candidate *candidate,
-                                 const uint8_t *fingerprint);
+bool cluster_fingerprint_offered(const struct cluster_candidate *candidate, const uint8_t *fingerprint);
 /* The fingerprint that a new job gets; false: no worker has one. */
 bool cluster_fingerprint_choose(const struct scheduler_cluster *cluster, struct cluster_candidate *candidate,
                                 uint8_t *fingerprint);

@@ -12,6 +12,7 @@
 #include "base/philox.h"
 #include "scheduler/cluster_state.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -307,14 +308,38 @@ static void settle(struct world *world)
     assert_true(scheduler_cluster_deadline_ns(world->cluster) > world->now);
 }
 
+/* Votes are counted as they change: they are what counting all anew gives. */
+static void check_votes(const struct scheduler_cluster *cluster, const struct cluster_candidate *candidate)
+{
+    int ready = 0, eligible = 0, prints[256] = {0};
+    double weights[256] = {0};
+    for (int i = 0; i < cluster->seat_count; i++) {
+        const struct cluster_seat *seat = &cluster->seats[i];
+        bool votes = seat->state == SCHEDULER_WORKER_READY && cluster_bit(candidate->version->eligible, i);
+        ready += seat->state == SCHEDULER_WORKER_READY;
+        eligible += votes;
+        prints[candidate->print[i]] += votes;
+        weights[candidate->print[i]] += votes ? seat->weight : 0;
+    }
+    assert_int_equal(cluster->ready_count, ready);
+    assert_int_equal(candidate->eligible, eligible);
+    assert_int_equal(candidate->silent, prints[CLUSTER_PRINT_NONE]);
+    assert_int_equal(candidate->made, eligible - prints[CLUSTER_PRINT_NONE] - prints[CLUSTER_PRINT_FAILED]);
+    for (int i = 0; i < candidate->print_count; i++) {
+        double parts = 1024 * weights[CLUSTER_PRINT_FIRST + i];
+        assert_true(fabs((double)candidate->prints[i].weight - parts) <= prints[CLUSTER_PRINT_FIRST + i]);
+    }
+}
+
 /* Nothing was forgotten: everything marked, and settled once more, is as it was. */
 static void check_derived(struct world *world)
 {
     struct scheduler_cluster *cluster = world->cluster;
     uint64_t before = hash_all(world);
-    for (int i = 0; i < cluster->candidate_count; i++)
+    for (int i = 0; i < cluster->candidate_count; i++) {
+        check_votes(cluster, cluster->candidates[i]);
         cluster_candidate_mark(cluster, cluster->candidates[i]);
-    cluster->votes++;
+    }
     for (int i = 0; i < cluster->job_count; i++) {
         cluster_job_mark(cluster, cluster->jobs[i]);
         cluster_job_words(cluster, cluster->jobs[i]);

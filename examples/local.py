@@ -25,7 +25,7 @@ except ModuleNotFoundError:
 def parser(text):
     made = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--server", default=os.environ.get("MILLRACE_SERVER"), metavar="HOST:PORT",
-                      help="a running cluster; not given: photographs are made and `millrace up` runs here")
+                      help="a running cluster that knows both datasets [$MILLRACE_SERVER]; neither: photographs are made and `millrace up` runs here")
     made.add_argument("--train", default="photos", metavar="DATASET", help="to train on [%(default)s]")
     made.add_argument("--valid", default="photos-valid", metavar="DATASET", help="to validate on, of the same classes [%(default)s]")
     made.add_argument("--photos", type=int, default=400, metavar="N", help="without --server: make so many, and a quarter more [%(default)s]")

@@ -36,7 +36,7 @@ static void scalars_texts_bytes_and_arrays(void **state)
         &result,
         "{\"worker\":18446744073709551615,\"order\":0,\"code\":0,\"error\":\"a\\\"b\",\"version\":\"dead\","
         "\"items\":0,\"bytes\":0,\"classes\":[],\"skipped\":0,\"skipped_names\":[\"x\",\"y\"],"
-        "\"changed\":0,\"changed_names\":[]}");
+        "\"changed\":0,\"changed_names\":[],\"masks\":false}");
 }
 
 static void nested_messages_doubles_and_bools(void **state)

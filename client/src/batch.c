@@ -155,17 +155,6 @@ enum mr_code mr_job_item(struct mr_job *job, uint64_t item, struct mr_item *out,
 
 /* ---- batches ---- */
 
-/* True: there is news, do not wait. */
-static bool ask_owed(struct mr_job *job)
-{
-    if (!job->owes)
-        return false;
-    job->owes = false;
-    if (!client_job_ask(job))
-        client_job_poke(job);
-    return job->news;
-}
-
 static enum base_code take(struct mr_job *job, struct client_step *step, int64_t timeout_ms,
                            struct base_error *error)
 {
@@ -183,8 +172,7 @@ static enum base_code take(struct mr_job *job, struct client_step *step, int64_t
         begun_ns = now_ns;
         if (code != BASE_TIMEOUT || now_ns >= deadline_ns)
             break;
-        if (!ask_owed(job))
-            wait_until(job, deadline_ns);
+        wait_until(job, deadline_ns);
     }
     if (code == BASE_TIMEOUT) {
         client_core_why(job->core, why, sizeof why);
@@ -348,9 +336,7 @@ void mr_batch_release(struct mr_batch *public)
     struct mr_job *job = batch->job;
     pthread_mutex_lock(&job->mutex);
     client_core_release(job->core, base_clock_now_ns(), batch->slot);
-    bool brisk = client_core_is_brisk(job->core);
-    job->owes = brisk && client_core_is_fed(job->core); /* it is back soon, and asks for two then */
-    if (job->owes || (brisk && client_job_ask(job)))
+    if (client_core_is_brisk(job->core) && client_job_ask(job))
         pthread_mutex_unlock(&job->mutex);
     else
         client_job_unlock_poking(job);

@@ -217,8 +217,6 @@ enum base_code client_core_take(struct client_core *core, int64_t now_ns, struct
 void client_core_release(struct client_core *core, int64_t now_ns, uint32_t slot);
 /* The trainer has had so little to do with its last steps that handing over is most of it. */
 bool client_core_is_brisk(const struct client_core *core);
-/* The next step is ready, and rows of a later one are on their way. */
-bool client_core_is_fed(const struct client_core *core);
 
 /* The next step is the one at `to` (its normal form), in the epochs of a job that began at stream epoch `first_epoch`. Held
  * steps stay. INVALID: outside the epoch; the error of a job that is over: nothing changes. */

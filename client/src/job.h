@@ -73,7 +73,6 @@ struct mr_job {
     uint64_t seeks; /* the server is told, so that no earlier report undoes one */
     bool closing, poked;
     bool flushing; /* the loop writes to sockets, without the mutex */
-    bool owes;     /* a batch was released, and nobody has seen to what is to be asked for now */
     bool has_left; /* `left`: the machine wants it, and the loop has not done it yet */
     struct client_action left;
     bool news;              /* of the loop, for who waits for `changed`: told when it unlocks */

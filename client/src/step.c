@@ -247,14 +247,6 @@ bool client_core_is_brisk(const struct client_core *core)
     return core->step_ns != 0 && core->step_ns < BRISK_NS;
 }
 
-bool client_core_is_fed(const struct client_core *core)
-{
-    bool coming = false;
-    for (uint32_t i = 1; i < core->queued; i++)
-        coming = coming || core->slots[core->queue[i]].state == CLIENT_SLOT_FILLING;
-    return coming && core->slots[core->queue[0]].state == CLIENT_SLOT_READY;
-}
-
 uint32_t client_step_slack_ms(const struct client_core *core, uint32_t index)
 {
     int64_t step_ns = core->step_ns != 0 ? core->step_ns : STEP_GUESS_NS;

@@ -488,7 +488,8 @@ static bool launch_complete(const struct cluster_job *job)
 static bool may_come_back(const struct scheduler_cluster *cluster, const struct cluster_job *job)
 {
     return job->loaded && job->view.has_start && job->view.shape.world > 1 &&
-           cluster->now_ns < job->ended_ns + cluster->options.lease_ms * BASE_NS_PER_MS;
+           cluster->now_ns - cluster->options.lease_ms * BASE_NS_PER_MS <
+               job->ended_ns; /* it may be about to end */
 }
 
 /* After a restart: its ranks have come further than where one that opens would begin: who does is of a later start. */

@@ -20,11 +20,24 @@ static enum base_code open_rank(struct scheduler_job_request *request, uint32_t 
     return scheduler_cluster_job_open(cluster, now, request, NULL);
 }
 
-/* One rank of two has begun, the server dies, its heir knows the job. */
-static void begin_and_restart_at(struct scheduler_job_request *request, struct scheduler_cursor at)
+static void start_with_a_worker(void)
 {
     assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
     fixture_sync(cluster, now, &worker, NULL);
+}
+
+static void start_with_two_ranks(struct scheduler_job_request *request, uint64_t generation)
+{
+    start_with_a_worker();
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(open_rank(request, rank, generation), BASE_OK);
+    fixture_sync(cluster, now, &worker, NULL);
+}
+
+/* One rank of two has begun, the server dies, its heir knows the job. */
+static void begin_and_restart_at(struct scheduler_job_request *request, struct scheduler_cursor at)
+{
+    start_with_a_worker();
     assert_int_equal(open_rank(request, 1, 5), BASE_OK);
     fixture_sync(cluster, now, &worker, NULL);
     const struct scheduler_job *job = scheduler_cluster_job(cluster, "one");
@@ -143,11 +156,7 @@ static void a_clock_that_is_behind_waits_for_leases_only(void **state)
     (void)state;
     struct scheduler_job_request request = fixture_request("one");
     request.world = 2;
-    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
-    fixture_sync(cluster, now, &worker, NULL);
-    assert_int_equal(open_rank(&request, 0, 500), BASE_OK);
-    assert_int_equal(open_rank(&request, 1, 500), BASE_OK);
-    fixture_sync(cluster, now, &worker, NULL);
+    start_with_two_ranks(&request, 500);
     now += 10 * SECOND - 1;
     assert_int_equal(open_rank(&request, 0, 200), BASE_CONFLICT); /* it may be a zombie */
     now += 1;
@@ -189,11 +198,7 @@ static void a_seek_goes_back(void **state)
     (void)state;
     struct scheduler_job_request request = fixture_request("one");
     request.world = 2;
-    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
-    fixture_sync(cluster, now, &worker, NULL);
-    assert_int_equal(open_rank(&request, 0, 1), BASE_OK);
-    assert_int_equal(open_rank(&request, 1, 1), BASE_OK);
-    fixture_sync(cluster, now, &worker, NULL);
+    start_with_two_ranks(&request, 1);
     assert_int_equal(tell(0, 0, 0, (struct scheduler_cursor){5, 400}), BASE_OK);
     assert_int_equal(tell(1, 0, 0, (struct scheduler_cursor){5, 400}), BASE_OK);
     assert_at(5, 400);
@@ -219,8 +224,7 @@ static void one_clock_that_is_behind_does_not_end_the_launch(void **state)
     (void)state;
     struct scheduler_job_request request = fixture_request("one");
     request.world = 2;
-    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
-    fixture_sync(cluster, now, &worker, NULL);
+    start_with_a_worker();
     assert_int_equal(open_rank(&request, 0, 500), BASE_OK);
     assert_int_equal(open_rank(&request, 1, 500), BASE_OK);
     now += 9 * SECOND;
@@ -320,8 +324,7 @@ static void a_seek_takes_the_front_along(void **state)
     (void)state;
     struct scheduler_job_request request = fixture_request("one"), late = fixture_request("late");
     late.join = SCHEDULER_JOIN_NEXT;
-    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
-    fixture_sync(cluster, now, &worker, NULL);
+    start_with_a_worker();
     assert_int_equal(open_rank(&request, 0, 1), BASE_OK);
     fixture_sync(cluster, now, &worker, NULL);
     assert_int_equal(tell(0, 0, 0, (struct scheduler_cursor){5, 400}), BASE_OK);
@@ -346,8 +349,7 @@ static void ranks_of_a_new_launch_come_in_any_order(void **state)
     (void)state;
     struct scheduler_job_request request = fixture_request("one");
     request.world = 2;
-    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
-    fixture_sync(cluster, now, &worker, NULL);
+    start_with_a_worker();
     assert_int_equal(open_rank(&request, 1, 5), BASE_OK);
     now += SECOND;
     assert_int_equal(sync_rank(1, 5), BASE_OK);
@@ -371,8 +373,7 @@ static void ranks_are_not_kept_where_launches_start_elsewhere(void **state)
     struct scheduler_job_request request = fixture_request("one");
     request.world = 2;
     request.join = SCHEDULER_JOIN_PARTIAL;
-    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
-    fixture_sync(cluster, now, &worker, NULL);
+    start_with_a_worker();
     assert_int_equal(open_rank(&request, 1, 5), BASE_OK);
     now += SECOND;
     assert_int_equal(open_rank(&request, 0, 10), BASE_OK);
@@ -387,8 +388,7 @@ static void a_new_launch_with_a_cursor_waits_for_the_rank_that_begins_it(void **
     (void)state;
     struct scheduler_job_request request = fixture_request("one");
     request.world = 2;
-    assert_int_equal(scheduler_cluster_create(&cluster, NULL, NULL), BASE_OK);
-    fixture_sync(cluster, now, &worker, NULL);
+    start_with_a_worker();
     assert_int_equal(open_rank(&request, 0, 4), BASE_OK);
     assert_int_equal(open_rank(&request, 1, 5), BASE_OK);
     now += SECOND;

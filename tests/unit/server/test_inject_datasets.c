@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "server/datasets.h"
 #include "tests/support/inject.h"
+#include "tests/unit/server/store_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,18 +15,6 @@
 #include <cmocka.h>
 
 enum { WORKER = 5, STEPS = 4 };
-
-static char folder[64];
-
-static void remove_files(void)
-{
-    static const char *const names[] = {"server.db", "server.db-wal", "server.db-shm", "server.db-journal"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-}
 
 static enum base_code tell_indexed(struct server_datasets *datasets, struct base_error *error)
 {
@@ -82,8 +71,8 @@ static enum base_code live(void *context, struct base_error *error)
     struct inject_plan plan = inject_pause();
     struct store *store = NULL;
     struct server_datasets *datasets = NULL;
-    remove_files();
-    assert_int_equal(store_open(&store, folder, NULL), BASE_OK);
+    store_folder_clear();
+    assert_int_equal(store_open(&store, store_folder, NULL), BASE_OK);
     inject_start(&plan);
     enum base_code code = server_datasets_create(&datasets, store, 0, error), first = code;
     if (code != BASE_OK) {
@@ -118,24 +107,9 @@ static void registry(void **state)
     inject_each("datasets", INJECT_MEMORY, live, NULL);
 }
 
-static int make_folder(void **state)
-{
-    (void)state;
-    const char *where = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    snprintf(folder, sizeof folder, "%s/millrace-inject-datasets-XXXXXX", where);
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    remove_files();
-    return rmdir(folder);
-}
-
 int main(void)
 {
     base_log_start("test", -1, BASE_LOG_ERROR);
     const struct CMUnitTest tests[] = {cmocka_unit_test(registry)};
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, store_folder_make, store_folder_remove);
 }

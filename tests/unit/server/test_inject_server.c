@@ -7,6 +7,7 @@
 #include "server/views.h"
 #include "tests/support/inject.h"
 #include "tests/unit/scheduler/cluster_fixture.h"
+#include "tests/unit/server/store_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +27,6 @@ struct rpc_call {
     char text[200];
 };
 
-static char folder[64];
 static struct server server;
 
 void rpc_reply(struct rpc_call *call, const ProtobufCMessage *reply)
@@ -115,21 +115,11 @@ static enum base_code register_photos(struct base_error *error)
     return server_datasets_indexed(server.datasets, &result, error);
 }
 
-static void remove_files(void)
-{
-    static const char *const names[] = {"server.db", "server.db-wal", "server.db-shm", "server.db-journal"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-}
-
 static int setup(void **state)
 {
     (void)state;
-    remove_files();
-    return server_open(&server, folder, 60000, NULL) || register_photos(NULL);
+    store_folder_clear();
+    return server_open(&server, store_folder, 60000, NULL) || register_photos(NULL);
 }
 
 static int teardown(void **state)
@@ -192,11 +182,11 @@ static void a_job_of_a_dataset_that_is_gone_is_forgotten(void **state)
     (void)state;
     assert_int_equal(ask(server_jobs_handlers, JOBS_OPEN, open_of(), 0).code, BASE_OK);
     server_close(&server);
-    assert_int_equal(server_open(&server, folder, 60000, NULL), BASE_OK);
+    assert_int_equal(server_open(&server, store_folder, 60000, NULL), BASE_OK);
     assert_int_equal(stored_jobs(), 1);
     assert_int_equal(server_datasets_remove(server.datasets, "photos", NULL), BASE_OK);
     server_close(&server);
-    assert_int_equal(server_open(&server, folder, 60000, NULL), BASE_OK);
+    assert_int_equal(server_open(&server, store_folder, 60000, NULL), BASE_OK);
     assert_int_equal(stored_jobs(), 0);
 }
 
@@ -322,21 +312,6 @@ static void http_finds_no_memory_or_no_socket(void **state)
     event_base_free(loop);
 }
 
-static int make_folder(void **state)
-{
-    (void)state;
-    const char *where = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    snprintf(folder, sizeof folder, "%s/millrace-inject-server-XXXXXX", where);
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    remove_files();
-    return rmdir(folder);
-}
-
 int main(void)
 {
     base_log_start("test", -1, BASE_LOG_ERROR);
@@ -347,5 +322,5 @@ int main(void)
         cmocka_unit_test(memory_runs_out),
         cmocka_unit_test(http_finds_no_memory_or_no_socket),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, store_folder_make, store_folder_remove);
 }

@@ -5,6 +5,7 @@
  */
 #include "server/store/store.h"
 #include "tests/support/inject.h"
+#include "tests/unit/server/store_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +22,6 @@
 #include <sqlite3.h>
 
 enum { JOBS = 20 };
-
-static char folder[64]; /* in memory where that can be had: SQLite syncs a lot */
 
 /* ---- SQLite's own hooks ---- */
 
@@ -65,7 +64,6 @@ static int hook_ftruncate(int fd, off_t size)
 
 static int hook_sqlite(void **state)
 {
-    (void)state;
     const struct {
         const char *name;
         sqlite3_syscall_ptr call;
@@ -75,9 +73,7 @@ static int hook_sqlite(void **state)
         {"pwrite64", (sqlite3_syscall_ptr)hook_pwrite},     {"fstat", (sqlite3_syscall_ptr)hook_fstat},
         {"ftruncate", (sqlite3_syscall_ptr)hook_ftruncate},
     };
-    const char *where = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    snprintf(folder, sizeof folder, "%s/millrace-inject-store-XXXXXX", where);
-    if (!mkdtemp(folder) || sqlite3_config(SQLITE_CONFIG_GETMALLOC, &heap) != SQLITE_OK)
+    if (store_folder_make(state) || sqlite3_config(SQLITE_CONFIG_GETMALLOC, &heap) != SQLITE_OK)
         return -1;
     sqlite3_mem_methods ours = heap;
     ours.xMalloc = heap_malloc;
@@ -89,23 +85,6 @@ static int hook_sqlite(void **state)
         if (vfs->xGetSystemCall(vfs, calls[i].name))
             vfs->xSetSystemCall(vfs, calls[i].name, calls[i].call);
     return 0;
-}
-
-static void remove_all(void)
-{
-    static const char *const names[] = {"server.db", "server.db-wal", "server.db-shm", "server.db-journal"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    remove_all();
-    return rmdir(folder);
 }
 
 /* ---- what is written ---- */
@@ -166,7 +145,7 @@ static struct seen look(void)
     struct store *store = NULL;
     struct base_error error;
     struct seen seen = {0};
-    if (store_open(&store, folder, &error) != BASE_OK)
+    if (store_open(&store, store_folder, &error) != BASE_OK)
         fail_msg("afterwards: %s", error.text);
     assert_int_equal(store_jobs_each(store, see_job, &seen, NULL), BASE_OK);
     assert_int_equal(store_datasets_each(store, see_dataset, &seen, NULL), BASE_OK);
@@ -180,14 +159,14 @@ static enum base_code write_state(void *context, struct base_error *error)
     (void)context;
     struct inject_plan plan = inject_pause();
     struct store *store = NULL;
-    remove_all();
+    store_folder_clear();
     struct base_error why = {0};
-    if (store_open(&store, folder, &why) != BASE_OK || move_jobs(store, 1, &why) != BASE_OK)
+    if (store_open(&store, store_folder, &why) != BASE_OK || move_jobs(store, 1, &why) != BASE_OK)
         fail_msg("%s", why.text);
     store_close(&store);
     inject_start(&plan);
     bool has_dataset = false;
-    enum base_code code = store_open(&store, folder, error);
+    enum base_code code = store_open(&store, store_folder, error);
     if (code == BASE_OK)
         code = put_dataset(store, error);
     has_dataset = code == BASE_OK;
@@ -213,7 +192,7 @@ static enum base_code read_state(void *context, struct base_error *error)
     (void)context;
     struct store *store = NULL;
     struct seen seen = {0};
-    enum base_code code = store_open(&store, folder, error);
+    enum base_code code = store_open(&store, store_folder, error);
     if (code == BASE_OK)
         code = store_jobs_each(store, see_job, &seen, error);
     if (code == BASE_OK)
@@ -238,5 +217,5 @@ static void states(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(states)};
-    return cmocka_run_group_tests(tests, hook_sqlite, remove_folder);
+    return cmocka_run_group_tests(tests, hook_sqlite, store_folder_remove);
 }

@@ -102,15 +102,10 @@ static void mix_row(const struct client_mix *mix, const struct client_finish *fi
         mix_pixels(&row, MR_BF16);
 }
 
-static uint32_t views_of(const struct client_mix *mix)
-{
-    return mix->views ? mix->views : 1;
-}
-
 void client_mix_images(const struct client_mix *mix, const struct client_finish *finish, const uint8_t *in,
                        void *out)
 {
-    for (uint32_t i = 0; i < mix->count * views_of(mix); i++)
+    for (uint32_t i = 0; i < mix->count * mix->views; i++)
         if (mix->rows[i].erased.height > 0 || mix->draw.mix != MR_MIX_NONE)
             mix_row(mix, finish, i, in, out);
 }
@@ -122,7 +117,7 @@ static float one_hot(int64_t label, uint32_t class)
 
 void client_mix_labels(const struct client_mix *mix, const int64_t *labels, uint32_t classes, float *out)
 {
-    uint32_t views = views_of(mix);
+    uint32_t views = mix->views;
     for (uint32_t row = 0; row < mix->count; row++) {
         uint32_t partner = (uint32_t)mix->rows[row * views].partner / views;
         bool mixed = mix->draw.mix != MR_MIX_NONE && partner != row;

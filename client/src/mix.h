@@ -11,7 +11,7 @@
 struct client_mix {
     struct mr_batch_draw draw;
     const struct mr_row_draw *rows; /* of each image */
-    uint32_t count, views;          /* rows; images of each (0: 1) */
+    uint32_t count, views;          /* rows; images of each, 1 at least */
     int32_t height, width;
 };
 

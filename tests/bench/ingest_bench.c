@@ -66,7 +66,7 @@ static double run_client(struct bench *bench, const struct mr_finish *finish)
 {
     int64_t took_ns[ROUNDS_MAX];
     struct client_finish cpu;
-    struct client_mix mix = {.rows = bench->draws, .count = ROWS, .height = SIDE, .width = SIDE};
+    struct client_mix mix = {.rows = bench->draws, .count = ROWS, .views = 1, .height = SIDE, .width = SIDE};
     client_finish_init(&cpu, finish);
     for (int i = 0; i < bench->rounds; i++) {
         int64_t begun_ns = now_ns(bench);

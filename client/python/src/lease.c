@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/python/src/core.h"
 
+#include "client/python/src/align.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#define ALIGN 64
 
 struct lease {
     PyObject_HEAD struct python_pool *pool;
@@ -55,33 +55,28 @@ static void lease_dealloc(PyObject *self)
 
 /* ---- memory ---- */
 
-static size_t padded(size_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 static size_t side_bytes(const struct mr_batch *batch)
 {
     size_t bytes = batch->rows * (3 * sizeof(int64_t) + sizeof(uint64_t) + 3);
     for (int i = 0; i < batch->field_count; i++)
         bytes += batch->fields[i].offsets ? (batch->rows + (size_t)1) * sizeof(int64_t) : 0;
-    return padded(bytes + 1);
+    return python_align_up(bytes + 1);
 }
 
 static int copy_fields(struct lease *lease)
 {
     const struct mr_batch *batch = lease->batch;
-    size_t bytes = ALIGN;
+    size_t bytes = PYTHON_ALIGN;
     for (int i = 0; i < batch->field_count; i++)
-        bytes += padded(batch->fields[i].bytes);
-    lease->copy = aligned_alloc(ALIGN, bytes);
+        bytes += python_align_up(batch->fields[i].bytes);
+    lease->copy = aligned_alloc(PYTHON_ALIGN, bytes);
     if (!lease->copy)
         return -1;
     char *at = lease->copy;
     PyThreadState *python = PyEval_SaveThread();
     for (int i = 0; i < batch->field_count; i++) {
         memcpy(at, batch->fields[i].data, batch->fields[i].bytes);
-        at += padded(batch->fields[i].bytes);
+        at += python_align_up(batch->fields[i].bytes);
     }
     PyEval_RestoreThread(python);
     return 0;
@@ -106,7 +101,7 @@ static PyObject *make_field(struct lease *lease, const struct mr_batch *batch, c
     PyObject *self = (PyObject *)(void *)lease;
     if (*copied) {
         data = *copied;
-        *copied += padded(field->bytes);
+        *copied += python_align_up(field->bytes);
     }
     PyObject *values = python_array_make(self, data, (int)field->dtype, field->rank, field->dims);
     if (!field->offsets || !values)
@@ -203,7 +198,7 @@ PyObject *python_lease_take(struct python_pool *pool, struct mr_batch *batch, in
     }
     pool->held++;
     lease->batch = batch;
-    lease->side = aligned_alloc(ALIGN, side_bytes(batch));
+    lease->side = aligned_alloc(PYTHON_ALIGN, side_bytes(batch));
     int bad = !lease->side || (copy && copy_fields(lease) < 0);
     if (!copy && batch->field_count > 0)
         lease->chunk = python_memory_hold(pool, batch->fields[0].data);
@@ -289,7 +284,7 @@ PyObject *python_lease_take_loan(struct python_pool *pool, struct python_loan *l
     if (host) {
         host->copy = loan->others_memory;
         loan->others_memory = NULL;
-        char *side = host->side = aligned_alloc(ALIGN, side_bytes(&shown));
+        char *side = host->side = aligned_alloc(PYTHON_ALIGN, side_bytes(&shown));
         PyObject *fields = side ? make_device_fields(device, host, &shown, &side) : PyErr_NoMemory();
         made = make_batch(host, &shown, fields, side);
     }

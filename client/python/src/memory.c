@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/python/src/memory.h"
 
+#include "client/python/src/align.h"
 #include "client/python/src/ring.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define ALIGN 64
 #define LARGE_PAGE_BYTES ((size_t)2 << 20)
 
 struct python_pool *python_memory_open(uint32_t room)
@@ -40,7 +40,7 @@ void python_memory_put(struct python_pool *pool)
 void *python_memory_allocate(void *context, size_t bytes)
 {
     struct python_pool *pool = context;
-    size_t align = bytes < LARGE_PAGE_BYTES ? ALIGN : LARGE_PAGE_BYTES;
+    size_t align = bytes < LARGE_PAGE_BYTES ? PYTHON_ALIGN : LARGE_PAGE_BYTES;
     size_t whole = (bytes + align - 1) / align * align;
     if (pool->count == pool->room)
         return NULL;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/python/src/ring.h"
 
+#include "client/python/src/align.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -8,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ALIGN 64
 #define STREAM_LEGACY ((void *)1) /* as CUDA has them */
 #define STREAM_PER_THREAD ((void *)2)
 
@@ -129,11 +130,6 @@ void python_ring_settle(struct python_ring *ring)
 
 /* ---- fields that stay on the host ---- */
 
-static size_t padded(size_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 static bool stays(const struct mr_field *field)
 {
     return strcmp(field->name, "image") != 0 && strcmp(field->name, "label") != 0;
@@ -148,10 +144,10 @@ static void copy_other(struct mr_field *other, const struct mr_field *field, uin
 {
     *other = *field;
     other->data = memcpy(*at, field->data, field->bytes);
-    *at += padded(field->bytes);
+    *at += python_align_up(field->bytes);
     if (field->offsets)
         other->offsets = memcpy(*at, field->offsets, offset_bytes(field, rows));
-    *at += padded(offset_bytes(field, rows));
+    *at += python_align_up(offset_bytes(field, rows));
 }
 
 static bool keep_others(struct python_loan *loan, const struct mr_batch *batch)
@@ -161,13 +157,13 @@ static bool keep_others(struct python_loan *loan, const struct mr_batch *batch)
         const struct mr_field *field = &batch->fields[i];
         if (!stays(field))
             continue;
-        bytes += padded(field->bytes) + padded(offset_bytes(field, batch->rows));
+        bytes += python_align_up(field->bytes) + python_align_up(offset_bytes(field, batch->rows));
         loan->other_count++;
     }
     if (loan->other_count == 0)
         return true;
     loan->others = calloc((size_t)loan->other_count, sizeof *loan->others);
-    loan->others_memory = aligned_alloc(ALIGN, bytes + ALIGN);
+    loan->others_memory = aligned_alloc(PYTHON_ALIGN, bytes + PYTHON_ALIGN);
     if (!loan->others || !loan->others_memory)
         return false;
     char *at = loan->others_memory;

@@ -55,7 +55,7 @@ static void run(struct sample *sample, const struct mr_finish *asked)
     client_finish_init(&finish, asked);
     client_finish_run(&finish, sample->in, sample->out, sample->batch.rows, HEIGHT * WIDTH);
     sample->mix = (struct client_mix){
-        .rows = sample->draws, .count = sample->batch.rows, .height = HEIGHT, .width = WIDTH};
+        .rows = sample->draws, .count = sample->batch.rows, .views = 1, .height = HEIGHT, .width = WIDTH};
     mr_finish_draw(asked, &sample->batch, HEIGHT, WIDTH, &sample->mix.draw, sample->draws);
     client_mix_images(&sample->mix, &finish, sample->in, sample->out);
     client_mix_labels(&sample->mix, sample->labels, CLASSES, sample->mixed);
